@@ -1,0 +1,1 @@
+"""What watches a framework: one adapter each, imported only on use."""

@@ -1,0 +1,1 @@
+"""What measures a pair of tensors or of statistics: one comparator each."""

@@ -1,0 +1,1 @@
+"""What shows a comparison: one visualizer each."""
