@@ -1,4 +1,7 @@
-"""Write a table of NumPy columns as a Parquet file, through DuckDB."""
+"""Write a table of NumPy columns as a Parquet file, through DuckDB.
+
+The columns travel as Arrow: handed over as NumPy arrays, DuckDB would turn NaN into NULL, and "not a number" is not "absent".
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import nanoarrow as na
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,12 +20,26 @@ def write_parquet(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
 
     aside = path.with_name(path.name + ".part")
     with duckdb.connect() as connection:
-        # DuckDB scans NumPy columns of a registered dict; object columns of str become VARCHAR.
-        connection.register("pairs", {name: _plain(column) for name, column in columns.items()})
+        connection.register("table_of_columns", na.ArrayStream(arrow_table(columns)))
         target = str(aside).replace("'", "''")
-        connection.execute(f"COPY pairs TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        connection.execute(f"COPY table_of_columns TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
     aside.replace(path)
 
 
-def _plain(column: NDArray[Any]) -> NDArray[Any]:
-    return column.astype(object) if column.dtype.kind == "U" else np.ascontiguousarray(column)
+def arrow_table(columns: Mapping[str, NDArray[Any]]) -> Any:
+    """Gives the columns as one nanoarrow struct array; text columns (object or U) become strings."""
+    arrays = {name: _arrow_column(column) for name, column in columns.items()}
+    length = len(next(iter(arrays.values()))) if arrays else 0
+    schema = na.struct({name: array.schema for name, array in arrays.items()})
+    return na.c_array_from_buffers(schema, length, buffers=[None], children=list(arrays.values()))
+
+
+def _arrow_column(column: NDArray[Any]) -> Any:
+    if column.dtype.kind in "OU":
+        encoded = [str(item).encode() for item in column.tolist()]
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(item) for item in encoded], out=offsets[1:])
+        return na.c_array_from_buffers(na.large_string(), len(encoded), buffers=[None, offsets, b"".join(encoded)])
+    if column.dtype.kind == "b":
+        column = column.astype(np.uint8)
+    return na.c_array(np.ascontiguousarray(column))
