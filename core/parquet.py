@@ -42,4 +42,5 @@ def _arrow_column(column: NDArray[Any]) -> Any:
         return na.c_array_from_buffers(na.large_string(), len(encoded), buffers=[None, offsets, b"".join(encoded)])
     if column.dtype.kind == "b":
         column = column.astype(np.uint8)
-    return na.c_array(np.ascontiguousarray(column))
+    column = np.ascontiguousarray(column)
+    return na.c_array_from_buffers(getattr(na, column.dtype.name)(), len(column), buffers=[None, column])
