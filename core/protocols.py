@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from msprobe.core.comparison import Comparison
-    from msprobe.core.recorder import Recorder
+    from msprobe.core.options import RecordOptions
     from msprobe.core.sites import Form
 
 
@@ -61,6 +63,19 @@ class Visualizer(Protocol):
     def render(self, comparison: Comparison) -> str | bytes: ...
 
 
+class Snapshot(Protocol):
+    """A copy of one tensor's values on its way to the host."""
+
+    #: Canonical name of the format (core.dtypes).
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+    def bits(self) -> NDArray[np.uint8]:
+        """Gives the exact bytes in row-major order; called after the ``Reducer.collect`` that follows the copy."""
+        ...
+
+
 class Reducer(Protocol):
     """The device side of the recorder: turns tensors of one framework into rows of numbers.
 
@@ -78,18 +93,52 @@ class Reducer(Protocol):
         """Waits for everything measured since the last call and gives its columns, one row per slot."""
         ...
 
+    def collect_rows(self) -> Mapping[int, Mapping[str, NDArray[Any]]]:
+        """Gives, by slot, the row statistics of what the last ``collect`` waited for (``what`` held "rows")."""
+        ...
+
+    def snapshot(self, tensor: Any) -> Snapshot:
+        """Copies the values before it returns (in stream order on a device); the next ``collect`` completes it."""
+        ...
+
+
+class Probe(Protocol):
+    """A recording under way; leaving the ``with`` block closes it."""
+
+    def step(self) -> None:
+        """Ends a step of the recording, unless an optimizer that it was given does."""
+        ...
+
+    def close(self) -> None:
+        """Takes every hook away again and finishes the run."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
 
 class Adapter(Protocol):
-    """Watches models of one framework."""
+    """Watches models of one framework. Making one must import nothing that ``requires`` does not name."""
 
     name: str
 
     def owns(self, model: object) -> bool:
-        """Tells whether the model belongs to this framework, importing nothing."""
+        """Tells whether the model belongs to this framework."""
         ...
 
-    def attach(self, model: object, recorder: Recorder, **options: Any) -> Callable[[], None]:
-        """Starts watching and gives the function that stops it."""
+    def record(
+        self, model: Any, path: Path, options: RecordOptions, *, optimizer: Any = None, **context: object
+    ) -> Probe:
+        """Starts recording the model (or the models of a mapping, by name) into a run directory."""
+        ...
+
+    def save(self, tensor: Any, name: str) -> None:
+        """Records a tensor under a name in every recording under way."""
+        ...
+
+    def seed_all(self, seed: int, *, deterministic: bool = True) -> None:
+        """Seeds the framework and asks it for deterministic algorithms."""
         ...
 
 

@@ -51,6 +51,7 @@ RECORD_COLUMNS: tuple[Column, ...] = (
     Column("site", "uint32", "row of the sites table"),
     Column("form", "uint32", "row of the forms table"),
     Column("status", "uint8", "core.records.Status"),
+    Column("has", "uint8", "bit i is set when WHAT[i] was kept; columns of what was not kept hold fillers"),
     Column("tensor", "int64", "seq of the record whose values are saved and equal to this one's; -1 when not saved"),
     Column("min", "float64", "smallest finite element", wanted_by="statistics"),
     Column("max", "float64", "largest finite element", wanted_by="statistics"),
@@ -76,6 +77,16 @@ RECORD_COLUMNS: tuple[Column, ...] = (
 
 #: What a recording can be asked to keep of each tensor.
 WHAT: tuple[str, ...] = ("statistics", "sketch", "rows", "checksums", "tensors")
+
+#: ``has`` of a record by what is asked: ``records["has"] & HAS["sketch"]`` tells where there is a sketch.
+HAS: dict[str, int] = {name: 1 << i for i, name in enumerate(WHAT)}
+
+
+def filler(column: Column) -> float | int:
+    """Gives the value that stands in a column where nothing was kept: NaN, -1, or for unsigned columns 0."""
+    kind = column.dtype.rstrip("0123456789")
+    return {"float": float("nan"), "int": -1}.get(kind, 0)
+
 
 STATISTICS: tuple[str, ...] = tuple(c.name for c in RECORD_COLUMNS if c.wanted_by == "statistics")
 
