@@ -1,0 +1,1 @@
+"""Benchmarks of msprobe: what it finds, and how fast."""
