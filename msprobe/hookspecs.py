@@ -25,7 +25,14 @@ class Register(Protocol):
     """Adds one plugin to the table."""
 
     def __call__(
-        self, name: str, target: object, *, summary: str = "", requires: Sequence[str] = (), framework: str = ""
+        self,
+        name: str,
+        target: object,
+        *,
+        summary: str = "",
+        requires: Sequence[str] = (),
+        framework: str = "",
+        launcher: str = "",
     ) -> None:
         """Adds a plugin.
 
@@ -35,6 +42,7 @@ class Register(Protocol):
             summary: One line for ``msprobe plugins``.
             requires: Distributions that must be installed, such as ``"torch>=2.4"``.
             framework: For adapters: the top-level module that must be loaded before the adapter is asked at all.
+            launcher: For adapters: ``"module:attribute"`` of the function behind ``msprobe record``, if there is one.
         """
         ...
 

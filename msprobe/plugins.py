@@ -12,8 +12,8 @@ import importlib.metadata
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Plugin:
     summary: str = ""
     requires: tuple[str, ...] = ()
     framework: str = ""
+    launcher: str = ""
     enabled: bool = True
 
     @property
@@ -103,12 +104,21 @@ class PluginTable:
         Raises:
             PluginError: No plugin has that name, or it lacks something, or its code is broken.
         """
+        plugin = self.find(kind, name)
+        if (kind, name) not in self._objects:
+            self._objects[kind, name] = _load(plugin, must_have=_MUST_HAVE[kind])
+        return self._objects[kind, name]
+
+    def find(self, kind: str, name: str) -> Plugin:
+        """Gives the row of a plugin.
+
+        Raises:
+            PluginError: No plugin has that name.
+        """
         plugin = self.rows.get((kind, name))
         if plugin is None:
             raise PluginError(unknown(kind[:-1], name, (p.name for p in self.of_kind(kind))))
-        if (kind, name) not in self._objects:
-            self._objects[kind, name] = _load(plugin)
-        return self._objects[kind, name]
+        return plugin
 
 
 @functools.lru_cache(maxsize=1)
@@ -121,12 +131,25 @@ def plugin_table() -> PluginTable:
     return table
 
 
+def find_launcher(name: str) -> Callable[..., int]:
+    """Gives what runs a program under an adapter: ``launch(command, options, out, perturb=...)``.
+
+    Raises:
+        PluginError: No adapter has that name, it lacks something, or it cannot run programs.
+    """
+    table = plugin_table()
+    plugin = table.find("adapters", name)
+    if not plugin.launcher:
+        raise PluginError(f"adapter {name!r} ({plugin.origin}) cannot run programs; call msprobe.record in the script.")
+    return _load(replace(plugin, target=plugin.launcher), must_have=((),))  # type: ignore[no-any-return]
+
+
 def read_table(path: Path = TABLE_FILE) -> PluginTable:
     """Reads the built-in rows."""
     table = PluginTable()
     for kind, rows in tomllib.loads(path.read_text(encoding="utf-8")).items():
         for row in rows:
-            table.add(Plugin(kind=kind, **{**row, "requires": tuple(row.get("requires", ()))}))
+            table.add(_row(kind, row))
     return table
 
 
@@ -152,23 +175,19 @@ def _call_hooks(table: PluginTable, entry_point: importlib.metadata.EntryPoint, 
     found: list[Plugin] = []
     for kind in KINDS:
 
-        def register(
-            name: str,
-            target: object,
-            *,
-            summary: str = "",
-            requires: Sequence[str] = (),
-            framework: str = "",
-            kind: str = kind,
-        ) -> None:
-            found.append(Plugin(kind, name, target, origin, summary, tuple(requires), framework))
+        def register(name: str, target: object, *, kind: str = kind, **details: Any) -> None:
+            found.append(_row(kind, {"name": name, "target": target, "origin": origin, **details}))
 
         getattr(manager.hook, f"register_{kind}")(register=register)
     for plugin in found:
         table.add(plugin)
 
 
-def _load(plugin: Plugin) -> Any:
+def _row(kind: str, values: Mapping[str, Any]) -> Plugin:
+    return Plugin(kind=kind, **{**values, "requires": tuple(values.get("requires", ()))})
+
+
+def _load(plugin: Plugin, *, must_have: tuple[tuple[str, ...], ...]) -> Any:
     subject = f"{plugin.kind[:-1]} {plugin.name!r} ({plugin.origin})"
     if plugin.missing:
         raise PluginError(
@@ -179,8 +198,8 @@ def _load(plugin: Plugin) -> Any:
         made = made() if isinstance(made, type) else made
     except Exception as error:
         raise PluginError(f"{subject} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not any(all(hasattr(made, name) for name in names) for names in _MUST_HAVE[plugin.kind]):
-        wanted = " or ".join(", ".join(names) for names in _MUST_HAVE[plugin.kind])
+    if not any(all(hasattr(made, name) for name in names) for names in must_have):
+        wanted = " or ".join(", ".join(names) for names in must_have)
         raise PluginError(f"{subject} is no {plugin.kind[:-1]}: it must have {wanted}.")
     return made
 

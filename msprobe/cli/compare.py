@@ -1,0 +1,157 @@
+"""``msprobe compare``: compares two runs, tells the story, writes the files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe.cli.output import check_output_directory, write_outputs
+from msprobe.cli.parsing import Parser, UsageError, comma_words, share
+from msprobe.core.options import parse_option
+from msprobe.plugins import plugin_table
+
+if TYPE_CHECKING:
+    from msprobe.core.comparison import Comparison
+
+_DESCRIPTION = """\
+Compare a candidate run with a reference run and name the first tensor that differs by more than rounding.
+First the story (verdict, sources, coverage), then a table of the rows worth reading."""
+
+_EXAMPLES = """\
+  msprobe compare runs/npu runs/gpu
+  msprobe compare runs/npu runs/gpu --noise runs/gpu-perturbed       # floors measured, not derived
+  msprobe compare runs/bf16 runs/fp32 --golden runs/fp64             # who is further from the truth?
+  msprobe compare runs/a runs/b --mapping layers.yaml --out report --format table,csv,html
+  msprobe compare runs/a runs/b --step 0-3 --rank 0 --comparator cosine,max_abs
+  msprobe compare runs/a runs/b --quiet || echo "numerics changed"   # in CI
+
+exit codes:
+  0  judged as far as --min-coverage asks, and nothing introduced or suspect
+  1  introduced or suspect, or non-finite on one side only
+  2  bad input
+  3  too little could be judged
+"""
+
+
+def parser() -> Parser:
+    """Gives the command's parser."""
+    made = Parser("compare", usage="CANDIDATE REFERENCE [options]", description=_DESCRIPTION, examples=_EXAMPLES)
+    made.add_argument("candidate", type=Path, metavar="CANDIDATE", help="the run in doubt")
+    made.add_argument("reference", type=Path, metavar="REFERENCE", help="the run that is trusted")
+    _add_judging(made)
+    _add_choosing(made)
+    _add_showing(made)
+    return made
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compares, shows, writes, and gives the exit code that the summary holds."""
+    formats = _formats(arguments)
+    if arguments.out is not None:
+        check_output_directory(arguments.out)
+    comparison = _compare(arguments)
+    written = write_outputs(comparison, formats, arguments.out) if arguments.out is not None else []
+    _show(comparison, formats, arguments)
+    if written and not arguments.quiet:
+        print(f"\nwritten to {arguments.out}: {', '.join(path.name for path in written)}")
+    return comparison.summary.exit_code
+
+
+def _compare(arguments: argparse.Namespace) -> Comparison:
+    from msprobe.comparing import compare
+
+    settings: dict[str, Any] = {
+        "noise": arguments.noise,
+        "golden": arguments.golden,
+        "mapping": arguments.mapping,
+        "swap": arguments.swap,
+        "constants": arguments.constants,
+        "ranks": parse_option("ranks", arguments.rank),
+        "steps": parse_option("steps", arguments.step),
+    }
+    return compare(
+        arguments.candidate,
+        arguments.reference,
+        comparators=arguments.comparator,
+        min_coverage=arguments.min_coverage,
+        progress=not arguments.no_progress,
+        **{name: value for name, value in settings.items() if value},
+    )
+
+
+def _formats(arguments: argparse.Namespace) -> list[str]:
+    """Gives the visualizers asked for; all names are looked up before the work begins."""
+    names: list[str] = list(dict.fromkeys(arguments.format))
+    table = plugin_table()
+    files = [name for name in names if table.get("visualizers", name).file_name]
+    if files and arguments.out is None and len(names) > 1:
+        raise UsageError(f"--format {files[0]} writes a file: say where with --out DIR.")
+    return names
+
+
+def _show(comparison: Comparison, formats: list[str], arguments: argparse.Namespace) -> None:
+    """Prints the sentence, the table, or the one text format that was asked for without ``--out``."""
+    if arguments.quiet:
+        print(comparison.summary.sentence)
+        return
+    for name in formats:
+        visualizer = plugin_table().get("visualizers", name)
+        if visualizer.file_name and arguments.out is not None:
+            continue
+        if not visualizer.file_name and arguments.limit is not None:
+            visualizer.limit = arguments.limit
+        text = visualizer.render(comparison)
+        if isinstance(text, bytes):
+            raise UsageError(f"--format {name} writes a file: say where with --out DIR.")
+        print(text.rstrip("\n"))
+
+
+def _add_judging(made: Parser) -> None:
+    group = made.add_argument_group("judging")
+    group.add_argument(
+        "--noise", type=Path, metavar="RUN", help="the reference repeated, perturbed or in another precision"
+    )
+    group.add_argument(
+        "--golden", type=Path, metavar="RUN", help="a run in high precision: which side is further from it?"
+    )
+    group.add_argument(
+        "--min-coverage",
+        type=share,
+        default=0.95,
+        metavar="SHARE",
+        help="least share judged (%(default)s); below: exit 3",
+    )
+    group.add_argument(
+        "--constants", type=Path, metavar="FILE", help="other constants of the bounds (yaml, json, toml)"
+    )
+    group.add_argument(
+        "--comparator",
+        type=comma_words,
+        action="extend",
+        metavar="NAMES",
+        help="only these comparators for the table; `msprobe plugins` lists them",
+    )
+
+
+def _add_choosing(made: Parser) -> None:
+    group = made.add_argument_group("matching and choosing")
+    group.add_argument("--mapping", type=Path, metavar="FILE", help="which node is which (layers.yaml)")
+    group.add_argument("--swap", action="store_true", help="read the mapping file from reference to candidate")
+    group.add_argument("--rank", default="", metavar="RANGES", help="only these ranks: 0,8-15")
+    group.add_argument("--step", default="", metavar="RANGES", help="only these steps: 0,5,10-20,100-")
+
+
+def _add_showing(made: Parser) -> None:
+    group = made.add_argument_group("showing")
+    group.add_argument("--out", type=Path, metavar="DIR", help="write summary.json, pairs.parquet and the formats here")
+    group.add_argument(
+        "--format",
+        type=comma_words,
+        default=["table"],
+        metavar="NAMES",
+        help="table, csv, json, junit, html, xlsx, parquet, or another package's; default table",
+    )
+    group.add_argument("--limit", type=int, metavar="N", help="rows of the table; 0 shows all")
+    group.add_argument("--quiet", action="store_true", help="print only the verdict")
+    group.add_argument("--no-progress", action="store_true", help="show no progress bar")

@@ -1,0 +1,122 @@
+"""Starts recordings: finds the adapter that owns the model and hands over.
+
+A framework is looked for among the loaded modules and never imported: whoever has a model has its framework loaded.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe.core.errors import PluginError, RecordingError
+from msprobe.core.options import RecordOptions
+from msprobe.plugins import Plugin, plugin_table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from msprobe.core.options import OptionValues
+    from msprobe.core.protocols import Adapter, Probe
+
+_unowned_types: set[type] = set()
+
+
+def record(
+    model: object,
+    path: str | Path,
+    *,
+    optimizer: object = None,
+    config: str | Path | None = None,
+    context: Mapping[str, object] | None = None,
+    **options: Unpack[OptionValues],
+) -> Probe:
+    """Records what a model computes into the run directory ``path``, until the probe is closed.
+
+    Args:
+        model: The model to watch, or several by name.
+        path: The run directory; it is made, and a run that is there already gets one more segment.
+        optimizer: Where given, its own step ends a step of the recording; else call ``probe.step()``.
+        config: A file of options (``probe.yaml``); those given here win over it.
+        context: Whatever explains differences later (a config, a data set's name); kept with the run.
+        options: See ``msprobe.RecordOptions``.
+
+    Raises:
+        MsprobeError: No adapter knows the model, an option is wrong, or the run cannot be written.
+    """
+    chosen = _options(config, options)
+    return find_adapter(model).record(model, Path(path), chosen, optimizer=optimizer, **(context or {}))
+
+
+def save(tensor: Any, name: str) -> None:
+    """Records any tensor under a name, and its gradient when there is one. Does nothing while nothing records."""
+    for adapter in _adapters_for(type(tensor)):
+        adapter.save(tensor, name)
+        return
+    if type(tensor) not in _unowned_types:
+        _unowned_types.add(type(tensor))
+        message = f"msprobe.save({name!r}): no adapter knows {_type_name(tensor)}; it is not recorded"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def seed_all(seed: int = 1234, *, deterministic: bool = True) -> None:
+    """Seeds Python, NumPy and every loaded framework, and asks the frameworks for deterministic algorithms."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    for adapter, _ in _loaded_adapters([]):
+        adapter.seed_all(seed, deterministic=deterministic)
+
+
+def find_adapter(model: object) -> Adapter:
+    """Gives the adapter that owns the model, or all models of a mapping.
+
+    Raises:
+        RecordingError: None does; the message says which were asked.
+    """
+    models = list(model.values()) if isinstance(model, Mapping) else [model]
+    asked: list[str] = []
+    for adapter, plugin in _loaded_adapters(asked):
+        asked.append(plugin.name)
+        if models and all(adapter.owns(one) for one in models):
+            return adapter
+    types = ", ".join(sorted({_type_name(one) for one in models})) or "an empty mapping"
+    raise RecordingError(
+        f"no adapter knows a model of type {types}. Asked: {', '.join(asked) or 'none, for no framework is loaded'}. "
+        "`msprobe plugins` lists what there is and what is missing."
+    )
+
+
+def _options(config: str | Path | None, values: Mapping[str, Any]) -> RecordOptions:
+    if config is None:
+        return RecordOptions.create(**values)
+    from msprobe.core.config import load_options
+
+    return load_options(config, values)
+
+
+def _loaded_adapters(failures: list[str]) -> Iterator[tuple[Adapter, Plugin]]:
+    """Gives the adapters whose framework is loaded; those that cannot be used are noted as failures."""
+    table = plugin_table()
+    for plugin in table.of_kind("adapters"):
+        if not plugin.enabled or (plugin.framework and plugin.framework not in sys.modules):
+            continue
+        try:
+            yield table.get("adapters", plugin.name), plugin
+        except PluginError as error:
+            failures.append(f"{plugin.name} ({error})")
+
+
+def _adapters_for(tensor_type: type) -> Iterator[Adapter]:
+    """Gives the adapters of the framework that defines the type or one of its bases."""
+    packages = {base.__module__.partition(".")[0] for base in tensor_type.__mro__}
+    for adapter, plugin in _loaded_adapters([]):
+        if plugin.framework in packages:
+            yield adapter
+
+
+def _type_name(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
