@@ -1,0 +1,1 @@
+"""The parts of the static page that ``visualizers/html.py`` puts together."""

@@ -1,0 +1,113 @@
+"""Choose and order the rows of a comparison by how much they ask to be looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msprobe.core.dtypes import unit_roundoff
+from msprobe.visualizers.marks import MARKS
+from msprobe.visualizers.wording import node_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from msprobe.core.comparison import Comparison
+
+#: How many rows of each verdict a short table shows at least, where there are so many; the first verdicts get the rest.
+_SAMPLE = {"inherited": 3, "inconclusive": 2, "unmatched": 3}
+
+
+def severities(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """Gives the place of each row's verdict in the order of severity, 0 the worst."""
+    severity = np.full(len(pairs["verdict"]), len(MARKS), dtype=np.int64)
+    for place, mark in enumerate(MARKS):
+        severity[pairs["verdict"] == mark.verdict] = place
+    return severity
+
+
+def excesses(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """Gives each row's error divided by its bound; infinite where the error is, or where the bound is zero."""
+    error, bound = pairs["error"].astype(np.float64), pairs["bound"].astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(error == 0, 0.0, error / bound)
+
+
+def worst_first(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """Gives the indices of all rows: by severity, in it by excess over the bound, in it by order of execution."""
+    excess = excesses(pairs)
+    # Not a number sorts behind every excess that is known.
+    falling = np.where(np.isnan(excess), np.inf, -excess)
+    keys = ("micro_step", "rank", "order", "step")
+    return np.lexsort([*(pairs[key] for key in keys[:3]), falling, severities(pairs)]).astype(np.int64)
+
+
+def telling_rows(comparison: Comparison, limit: int) -> NDArray[np.int64]:
+    """Gives the indices of the rows that tell the story in ``limit`` lines.
+
+    Sources first, then the other introduced and suspect rows, the worst first; of the verdicts that need no look, or that
+    only a person can mend, a few, in order of execution. Rows that agree tell nothing.
+    """
+    pairs = comparison.pairs
+    counts = comparison.summary.counts
+    reserved = {verdict: min(_SAMPLE[verdict], counts.get(verdict, 0)) for verdict in _SAMPLE}
+    while limit and sum(reserved.values()) > limit // 2:
+        reserved[max(reserved, key=lambda verdict: reserved[verdict])] -= 1
+    chosen = [source.row for source in comparison.summary.sources if 0 <= source.row < len(comparison)]
+    order = worst_first(pairs)
+    verdicts = pairs["verdict"][order]
+    seen = set(chosen)
+    chosen += [int(row) for row in order[np.isin(verdicts, ("introduced", "suspect"))] if int(row) not in seen]
+    chosen = chosen[: max(0, limit - sum(reserved.values()))]
+    for verdict, room in reserved.items():
+        chosen += [int(row) for row in comparison.rows(verdict)[:room]]
+    return np.array(chosen[:limit], dtype=np.int64)
+
+
+def is_absent(pairs: Mapping[str, NDArray[Any]], row: int, side: str) -> bool:
+    """Tells whether one side of a row has no record at all."""
+    return int(pairs[f"{side}_call"][row]) < 0
+
+
+def row_node(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
+    """Gives the node of a row by the candidate's name, or by the reference's where the candidate has none."""
+    side = "reference" if is_absent(pairs, row, "candidate") else "candidate"
+    return node_name(str(pairs[f"{side}_node"][row]))
+
+
+def row_place(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
+    """Gives the place of a row inside its node: direction, role, argument, and the call when it is not the first."""
+    call = max(int(pairs["candidate_call"][row]), int(pairs["reference_call"][row]))
+    place = f"{pairs['direction'][row]} {pairs['role'][row]} {printable(str(pairs['argument'][row]))}".rstrip()
+    return f"{place} call {call}" if call > 0 else place
+
+
+def row_format(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
+    """Gives number format and shape, of both sides where they differ."""
+    sides = [
+        f"{pairs[f'{side}_dtype'][row]}[{pairs[f'{side}_shape'][row]}]"
+        for side in ("candidate", "reference")
+        if not is_absent(pairs, row, side)
+    ]
+    return printable(" | ".join(dict.fromkeys(sides)))
+
+
+def roundoff(pairs: Mapping[str, NDArray[Any]], row: int) -> float:
+    """Gives epsilon of a row: the unit roundoff of the coarser of its two formats; 0 for exact formats."""
+    return max(unit_roundoff(str(pairs[f"{side}_dtype"][row])) for side in ("candidate", "reference"))
+
+
+def in_epsilon(value: float, unit: float) -> float:
+    """Gives a relative error in units of epsilon; NaN for exact formats."""
+    return value / unit if unit else float("nan")
+
+
+def side_value(pairs: Mapping[str, NDArray[Any]], row: int, side: str, statistic: str) -> float | None:
+    """Gives a statistic of one side; None where none was recorded, NaN where no element is finite."""
+    counted = float(pairs[f"{side}_nan"][row])
+    if is_absent(pairs, row, side) or np.isnan(counted) or counted < 0:
+        return None
+    return float(pairs[f"{side}_{statistic}"][row])
