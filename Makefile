@@ -1,0 +1,48 @@
+# The whole developer manual. Every target installs what it needs into .venvs/ first.
+PYTHON ?= python3
+BIN := .venvs/dev/bin
+INSTALLED := .venvs/dev/.installed
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test check format docs web bench long clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+$(INSTALLED): pyproject.toml tests/plugin_example/pyproject.toml .ci/install
+	@echo "installing into .venvs/dev (once; minutes on a slow network)"
+	@bash .ci/install $(PYTHON) .venvs/dev
+
+demo: $(INSTALLED) ## record two trainings, one with a bug, and find it
+	$(BIN)/msprobe demo --out runs/demo
+
+test: check ## everything that must hold: check, generated docs, the wheel in a clean environment, all fast tests
+	$(BIN)/cog --check -I . docs/cli.md docs/plugins.md
+	bash .ci/smoke $(BIN)/python .cache/smoke
+	$(BIN)/python .ci/frameworks
+	$(BIN)/pytest
+
+check: $(INSTALLED) ## lint, format, import contracts, types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(INSTALLED) ## write the generated parts of docs/
+	$(BIN)/cog -r -I . docs/cli.md docs/plugins.md
+
+web: ## build the pages
+	@echo "There are no pages yet; they come with the web app. Tables and one static page: msprobe compare --format html"
+
+bench: $(INSTALLED) ## PrecisionBench, a small sample
+	$(BIN)/python -m benchmarks.precision
+
+long: $(INSTALLED) ## the full counts of tests and benchmarks (hours)
+	$(BIN)/pytest -m long
+
+clean: ## remove what was built
+	rm -rf .venvs .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,28 @@
+"""Tells msprobe what this package brings, by name: none of it is imported until it is used."""
+
+from __future__ import annotations
+
+from msprobe.hookspecs import Register, hookimpl
+
+
+@hookimpl
+def register_adapters(register: Register) -> None:
+    """Registers the adapter of tinynet."""
+    register(
+        "tinynet",
+        "msprobe_example.adapter:TinyNetAdapter",
+        summary="layers of the tinynet framework",
+        framework="tinynet",
+    )
+
+
+@hookimpl
+def register_comparators(register: Register) -> None:
+    """Registers one measure."""
+    register("sign_flips", "msprobe_example.sign_flips:SignFlips", summary="share of elements whose sign differs")
+
+
+@hookimpl
+def register_visualizers(register: Register) -> None:
+    """Registers one way to show a comparison."""
+    register("headline", "msprobe_example.headline:Headline", summary="the verdict as one line, for a status board")
