@@ -26,7 +26,7 @@ _VOID = frozenset({"meta", "input", "br", "path", "rect", "circle", "line", "use
 _TAIL = 3
 
 
-def tag(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
+def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
     """Makes an element. ``class_`` is class, other underscores become hyphens; True gives a bare attribute, None none."""
     given = {key: value for key, value in attributes.items() if value is not None and value is not False}
     written = "".join(_attribute(key, value) for key, value in given.items())

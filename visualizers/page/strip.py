@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 #: What fits: beyond these, columns are pooled (the worst wins) and the rows with the mildest verdicts are left out.
 _MOST_COLUMNS, _MOST_ROWS = 160, 24
 
-_WIDTH, _LABEL, _BAND, _ROW = 960.0, 150.0, 19.0, 11.0
+_WIDTH, _LABEL, _BAND, _ROW, _WIDEST = 960.0, 150.0, 19.0, 11.0, 80.0
 
 #: The first numbered segment makes the layer: ``model.layers.3`` of ``model.layers.3.mlp.up_proj``.
 _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|/|$)(.*)$")
+
+#: Every how many layers the axis may name one, and how much room a name wants.
+_STRIDES, _LABEL_ROOM = (1, 2, 4, 5, 8, 10, 20, 50, 100, 1000), 24.0
 
 #: Not judged is milder than any judgement: a cell or column shows it only when there is nothing else.
 _NOTHING = len(MARKS)
@@ -125,7 +128,7 @@ def _place(module: str) -> tuple[str, str | None]:
 def _draw(name: str, lane: _Lane, y: float) -> tuple[list[Markup], float]:
     columns = len(lane.columns)
     pool = -(-columns // _MOST_COLUMNS)
-    width = (_WIDTH - _LABEL) / -(-columns // pool)
+    width = min(_WIDEST, (_WIDTH - _LABEL) / -(-columns // pool))
     arrow = "\N{RIGHTWARDS ARROW}" if name == "forward" else "\N{LEFTWARDS ARROW}"
     parts = [tag("text", f"{name} {arrow}", x=0, y=y + 13, class_="lane")]
     for c, (severity, node) in _pooled({(0, c): cell for c, cell in lane.bands.items()}, pool).items():
@@ -177,22 +180,27 @@ def _cell(at: tuple[float, float], size: tuple[float, float], severity: int, sai
 
 
 def _axis(lane: _Lane, pool: int, width: float, y: float) -> list[Markup]:
-    """Names columns: each layer by its number, the others by their last segment, as far as there is room."""
-    parts, free = [], _LABEL - 20
+    """Names columns: layers by number at a regular stride, others by their last segment; the guilty always."""
+    parts: list[Markup] = []
+    taken: list[tuple[float, float]] = []
     guilty = {c for c, (severity, _) in lane.bands.items() if severity == SEVERITY["introduced"]}
-    for first in (True, False):
-        taken: list[tuple[float, float]] = [] if first else spans
-        for name, c in lane.columns.items():
-            if (c in guilty) is not first:
-                continue
-            text = name.rpartition(".")[2] or "(root)"
-            x, half = _LABEL + (c // pool + 0.5) * width, 3.2 * len(text) + 3
-            x = min(x, _WIDTH - half)
-            if x - half > free and all(x + half < low or x - half > high for low, high in taken):
-                taken.append((x - half, x + half))
-                parts.append(tag("text", text, x=round(x, 2), y=y, text_anchor="middle", class_="at" if first else None))
-        spans = taken
+    layers = sum(_is_layer(name) for name in lane.columns)
+    stride = next(s for s in _STRIDES if s * width / pool >= _LABEL_ROOM or s >= layers)
+    for name, c in sorted(lane.columns.items(), key=lambda item: (item[1] not in guilty, not _is_layer(item[0]), item[1])):
+        text = name.rpartition(".")[2] or "(root)"
+        if _is_layer(name) and int(text) % stride and c not in guilty:
+            continue
+        half = 3.2 * len(text) + 3
+        x = min(_LABEL + (c // pool + 0.5) * width, _WIDTH - half)
+        if all(x + half < low or x - half > high for low, high in taken):
+            taken.append((x - half, x + half))
+            style = "at" if c in guilty else None
+            parts.append(tag("text", text, x=round(x, 2), y=y, text_anchor="middle", class_=style))
     return parts
+
+
+def _is_layer(column: str) -> bool:
+    return column.rpartition(".")[2].isdecimal()
 
 
 def _patterns() -> Markup:
