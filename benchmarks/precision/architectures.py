@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -52,7 +53,7 @@ class Architecture:
         """Gives the module path of a part in a layer."""
         return self.parts[part].replace("{i}", str(layer))
 
-    def model(self, seed: int, **options: object) -> nn.Module:
+    def model(self, seed: int, **options: Any) -> nn.Module:
         """Builds the model with weights that follow from the seed, in training mode."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -80,22 +81,22 @@ def _look_trained(model: nn.Module) -> None:
                 parameter.copy_(torch.randn_like(parameter) * parameter.shape[1] ** -0.5)
 
 
-def _llama(**options: object) -> nn.Module:
+def _llama(**options: Any) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    heads = 4
+    settings: dict[str, Any] = {"attn_implementation": "eager", **options}
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=160, num_hidden_layers=LAYERS,
-        num_attention_heads=heads, num_key_value_heads=heads, max_position_embeddings=64, rms_norm_eps=1e-5,
-        tie_word_embeddings=False, attn_implementation="eager", use_cache=False, pad_token_id=None, **options,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64, rms_norm_eps=1e-5,
+        tie_word_embeddings=False, use_cache=False, pad_token_id=None, **settings,
     )  # fmt: skip
     return LlamaForCausalLM(config)
 
 
-def _qwen2(**options: object) -> nn.Module:
+def _qwen2(**options: Any) -> nn.Module:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    settings: dict[str, object] = {"attn_implementation": "eager", **options}
+    settings: dict[str, Any] = {"attn_implementation": "eager", **options}
     config = Qwen2Config(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=160, num_hidden_layers=LAYERS,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-6,
@@ -104,11 +105,11 @@ def _qwen2(**options: object) -> nn.Module:
     return Qwen2ForCausalLM(config)
 
 
-def _decoder(**options: object) -> nn.Module:
-    return Decoder(vocabulary=VOCABULARY, hidden=HIDDEN, layers=LAYERS, tokens=TOKENS, **options)  # type: ignore[arg-type]
+def _decoder(**options: Any) -> nn.Module:
+    return Decoder(vocabulary=VOCABULARY, hidden=HIDDEN, layers=LAYERS, tokens=TOKENS, **options)
 
 
-def _vision(**options: object) -> nn.Module:
+def _vision(**options: Any) -> nn.Module:
     return VisionTransformer(hidden=HIDDEN, layers=LAYERS, classes=CLASSES, **options)
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.precision.decoder import Attention
+
 Tensors = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -46,15 +48,15 @@ def add_noise(module: nn.Module, strength: float, seed: int) -> None:
     edit_output(module, lambda x: x + strength * torch.randn(x.shape, generator=generator, dtype=x.dtype))
 
 
-def linear_without_bias(module: nn.Module) -> None:
+def linear_without_bias(module: nn.Linear) -> None:
     replace_forward(module, lambda x: functional.linear(x, module.weight))
 
 
-def linear_transposed(module: nn.Module) -> None:
+def linear_transposed(module: nn.Linear) -> None:
     replace_forward(module, lambda x: functional.linear(x, module.weight.t(), module.bias))
 
 
-def linear_in_bf16(module: nn.Module) -> None:
+def linear_in_bf16(module: nn.Linear) -> None:
     """Computes in bf16 and casts back, as a forgotten cast does."""
 
     def forward(x: torch.Tensor) -> torch.Tensor:
@@ -114,13 +116,13 @@ def swap_children(module: nn.Module, first: str, second: str) -> None:
 
 def empty_mask(module: nn.Module, row: int) -> None:
     """Lets one token of the first sample see nothing, so that its softmax is 0/0."""
-    if hasattr(module, "mask"):
+    if isinstance(module, Attention):
         inner = module.mask
 
         def mask(scores: torch.Tensor) -> torch.Tensor:
             return inner(scores) + _blind_row(scores, row)
 
-        module.mask = mask  # type: ignore[assignment]
+        module.mask = mask  # type: ignore[method-assign]
         return
     forward_of_attention = module.forward
 

@@ -6,17 +6,23 @@ A fault that changes nothing, or that already differs in what goes into its plac
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from benchmarks.precision.architectures import Architecture
-from benchmarks.precision.faults import Fault
 from benchmarks.precision.training import Plan, backward, batches, train
+
+if TYPE_CHECKING:
+    from benchmarks.precision.architectures import Architecture
+    from benchmarks.precision.faults import Fault
 
 
 class InertFaultError(AssertionError):
     """A fault does not change what it should, or changes something before it."""
+
+
+Seen = dict[str, list[torch.Tensor]]
 
 
 def effect(fault: Fault, candidate: nn.Module, reference: nn.Module, case: tuple[Architecture, int, Plan]) -> float:
@@ -25,10 +31,9 @@ def effect(fault: Fault, candidate: nn.Module, reference: nn.Module, case: tuple
     plans = fault.plans(plan)
     if fault.acts_on == "update":
         size = _weights_apart(candidate, reference, architecture, plans)
-    elif fault.acts_on == "state":
-        size = _state_apart(*(model.get_submodule(architecture.path(fault.place.part, layer)) for model in (candidate, reference)))
     else:
-        path = architecture.path(fault.place.part, layer) if fault.place.part else ""
+        part = fault.watch or fault.place.part
+        path = architecture.path(part, layer) if part else ""
         seen = [_watch(m, path, architecture, p) for m, p in zip((candidate, reference), plans, strict=True)]
         size = _seen_apart(fault, *seen)
     if not size > 0:
@@ -36,34 +41,51 @@ def effect(fault: Fault, candidate: nn.Module, reference: nn.Module, case: tuple
     return size
 
 
-def _seen_apart(fault: Fault, candidate: dict[str, list[torch.Tensor]], reference: dict[str, list[torch.Tensor]]) -> float:
-    quiet = {"input": (), "output": ("input",), "gradient": ("input", "output", "gradient_in")}[fault.acts_on]
-    for what in quiet if fault.place.part else quiet[:2]:
+#: What must be equal on both sides for each kind of proof: everything before the fault.
+_BEFORE = {
+    "input": (),
+    "state": ("input",),
+    "output": ("input", "state"),
+    "gradient": ("input", "state", "output", "gradient_in"),
+    "loss": ("input", "state", "output"),
+}
+
+
+def _seen_apart(fault: Fault, candidate: Seen, reference: Seen) -> float:
+    for what in _BEFORE[fault.acts_on]:
         if _distance(candidate[what], reference[what]) > 0:
             raise InertFaultError(f"{fault.kind} changes the {what} of its place, not only the {fault.acts_on}")
-    return _distance(candidate[fault.acts_on], reference[fault.acts_on])
+    if fault.acts_on == "state" and not _distance(candidate["output"], reference["output"]) > 0:
+        raise InertFaultError(f"{fault.kind} changes no output")
+    proof = "gradient_in" if fault.acts_on == "loss" else fault.acts_on
+    return _distance(candidate[proof], reference[proof])
 
 
-def _watch(model: nn.Module, path: str, architecture: Architecture, plan: Plan) -> dict[str, list[torch.Tensor]]:
-    """Runs the first micro-step; keeps what went into and out of a module and its gradients."""
-    seen: dict[str, list[torch.Tensor]] = {"input": [], "output": [], "gradient": [], "gradient_in": []}
+def _watch(model: nn.Module, path: str, architecture: Architecture, plan: Plan) -> Seen:
+    """Runs the first micro-step; keeps what went into and out of a module, what it holds, and its gradients."""
+    module = model.get_submodule(path)
+    seen: Seen = {"input": [], "output": [], "gradient": [], "gradient_in": [], "state": _own_state(module)}
 
-    def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
+    def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
         seen["input"] += _tensors((*args, *kwargs.values()))
-        results = output if isinstance(output, tuple) else tuple(output.values()) if isinstance(output, dict) else (output,)
+        results = tuple(output.values()) if isinstance(output, dict) else output
+        results = results if isinstance(results, tuple) else (results,)
         seen["output"] += _tensors(results)
-        for tensor in results[:1]:
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                tensor.register_hook(lambda g: seen["gradient_in"].append(g.clone()))
+        if isinstance(results[0], torch.Tensor) and results[0].requires_grad:
+            results[0].register_hook(lambda g: seen["gradient_in"].append(g.clone()))  # type: ignore[no-untyped-call]
 
-    handle = model.get_submodule(path).register_forward_hook(hook, with_kwargs=True)
+    handle = module.register_forward_hook(hook, with_kwargs=True)
     torch.manual_seed(plan.seed)
     model.zero_grad()
     backward(model, next(batches(architecture, plan))[0], plan)
     handle.remove()
-    seen["gradient"] = [p.grad.clone() for p in model.get_submodule(path).parameters() if p.grad is not None]
+    seen["gradient"] = [p.grad.clone() for p in module.parameters() if p.grad is not None]
     model.zero_grad()
     return seen
+
+
+def _own_state(module: nn.Module) -> list[torch.Tensor]:
+    return [t.detach().clone() for t in (*module.parameters(recurse=False), *module.buffers(recurse=False))]
 
 
 def _tensors(values: tuple[object, ...]) -> list[torch.Tensor]:
@@ -71,12 +93,9 @@ def _tensors(values: tuple[object, ...]) -> list[torch.Tensor]:
     return [v.detach().clone() for v in flat if isinstance(v, torch.Tensor)]
 
 
-def _state_apart(candidate: nn.Module, reference: nn.Module) -> float:
-    sides = [[*m.parameters(recurse=False), *m.buffers(recurse=False)] for m in (candidate, reference)]
-    return _distance(*sides)
-
-
-def _weights_apart(candidate: nn.Module, reference: nn.Module, architecture: Architecture, plans: tuple[Plan, Plan]) -> float:
+def _weights_apart(
+    candidate: nn.Module, reference: nn.Module, architecture: Architecture, plans: tuple[Plan, Plan]
+) -> float:
     """Trains both for one step more than the fault needs, and compares the weights."""
     for model, plan in zip((candidate, reference), plans, strict=True):
         train(model, architecture, replace(plan, steps=2))

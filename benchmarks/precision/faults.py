@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from benchmarks.precision import edits
 from benchmarks.precision.architectures import Architecture
-from benchmarks.precision.training import Plan
+
+if TYPE_CHECKING:
+    from benchmarks.precision.training import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +23,8 @@ class Place:
     """Where the first source must be: a part of the architecture, and which of its tensors.
 
     ``part`` "" is the model itself, "*" any module (a fault of the loop touches all of them alike).
-    With ``own_code`` the fault sits between the children of a container: the container's own result counts, and
-    so does the input of a child that is said to come from the container's own code.
+    With ``own_code`` the fault sits between the children of a container: the report must name the container, be it
+    by its own result or by the input of a child that came from its code.
     """
 
     part: str
@@ -59,12 +62,13 @@ class Fault:
     #: Which parts the architecture must have.
     needs: tuple[str, ...]
     edit: Edit | None = None
-    #: The same edit for both sides: what the fault needs around it.
+    #: What both sides need around the fault.
     both: Callable[[Plan], Plan] | None = None
     plan: Callable[[Plan], Plan] | None = None
-    #: What proves that the fault acts: "output", "gradient", "state", "input" or "update".
+    #: What proves that the fault acts: "output", "gradient", "state", "input", "loss" or "update".
     acts_on: str = "output"
-    options: dict[str, object] = field(default_factory=dict)
+    #: The part that proves it, where it is not the one that must be named.
+    watch: str = ""
     level: str = "module"
     #: Only these architectures, when not empty.
     only: tuple[str, ...] = ()
@@ -120,7 +124,7 @@ def _extra_call(model: nn.Module, architecture: Architecture, layer: int, seed: 
 
 def _extra_operator(model: nn.Module, architecture: Architecture, layer: int, seed: int) -> None:
     """Negates twice inside an MLP (exact, so no fault) and adds noise to its last linear."""
-    edits.edit_output(_module(model, architecture, "activation", layer), lambda x: -(-x))
+    edits.edit_output(_module(model, architecture, "activation", layer), lambda x: x.neg().neg())
     edits.add_noise(_module(model, architecture, "mlp_out", layer), 1e-3, seed)
 
 
@@ -203,7 +207,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "shifted-positions", "positions start at 1 in the model's own code",
-        Place("positioned", "forward", ("input",)), ("positioned",), _shift_positions, acts_on="input",
+        Place("", "forward", ("input",), own_code=True), ("positioned",), _shift_positions, acts_on="input",
+        watch="positioned",
     ),
     Fault(
         "shifted-position-ids", "the loop feeds position ids that start at 1",
@@ -226,7 +231,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "missing-loss-scale", "two micro-batches, the loss not divided by two",
         Place("", "backward", ("input",), alias="head", named=("factor of 2", "2x", "ratio of 2")), ("head",),
-        both=_accumulating, plan=lambda p: replace(p, scale_loss=False), acts_on="gradient",
+        both=_accumulating, plan=lambda p: replace(p, scale_loss=False), acts_on="loss",
     ),
     Fault(
         "missing-clipping", "the loop forgets to clip gradients",

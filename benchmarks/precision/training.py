@@ -22,7 +22,7 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a training goes. The last three lines are where the faults of a loop sit."""
+    """How a training goes; each field is something that pairs differ in."""
 
     steps: int = 2
     batch: int = 4
@@ -39,6 +39,8 @@ class Plan:
     first_position: int = 0
     zero_grad: bool = True
     scale_loss: bool = True
+    #: "train", or "infer" for forward passes alone.
+    mode: str = "train"
 
 
 def batches(architecture: Architecture, plan: Plan) -> Iterator[tuple[Batch, ...]]:
@@ -51,6 +53,8 @@ def batches(architecture: Architecture, plan: Plan) -> Iterator[tuple[Batch, ...
 
 def train(model: nn.Module, architecture: Architecture, plan: Plan, probe: Probe | None = None) -> list[float]:
     """Trains for ``plan.steps`` steps and gives the losses."""
+    if plan.mode == "infer":
+        return infer(model, architecture, plan, probe)
     optimizer = _optimizer(model, plan)
     losses = []
     with _threads(plan.threads):
@@ -65,6 +69,19 @@ def train(model: nn.Module, architecture: Architecture, plan: Plan, probe: Probe
             if probe is not None:
                 probe.step()
     return losses
+
+
+@torch.inference_mode()
+def infer(model: nn.Module, architecture: Architecture, plan: Plan, probe: Probe | None = None) -> list[float]:
+    """Runs the forward passes of ``plan.steps`` steps and gives the means of the logits."""
+    model.eval()
+    means = []
+    with _threads(plan.threads), _autocast(plan.autocast):
+        for parts in batches(architecture, plan):
+            means.append(sum(float(logits(model(**part.inputs)).float().mean()) for part in parts) / len(parts))
+            if probe is not None:
+                probe.step()
+    return means
 
 
 def backward(model: nn.Module, batch: Batch, plan: Plan) -> float:
