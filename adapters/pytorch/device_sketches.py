@@ -1,0 +1,153 @@
+"""Sketches, checksums and row statistics of core with torch operators, on any device and without waiting.
+
+They agree with NumPy's: checksums and counts bit for bit, sums in float64 up to the order of addition. int64
+arithmetic wraps modulo 2^64, so only the right shift needs care.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from msprobe.adapters.pytorch.device_statistics import finite_doubles, real_blocks
+from msprobe.adapters.pytorch.dtypes import NAMES
+from msprobe.core import mixing, sketches
+from msprobe.core.checksums import CONTENT_KEY, HALVES, NAN_PATTERNS, SEED_POSITION
+from msprobe.core.records import SKETCH_SIZE
+from msprobe.core.row_statistics import NUM_PROJECTIONS
+from msprobe.core.sketches import GROUP, HEADROOM, LARGE
+
+#: Elements worked on at a time; a projection needs eight float64 numbers for each.
+BLOCK: Final = 2**21
+
+#: Formats whose sums can overflow float64.
+_WIDE: Final = (torch.float64, torch.complex128)
+_BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_LOW_BITS: Final = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF}
+
+
+def sketch(values: Tensor) -> Tensor:
+    """Projects the finite elements as ``core.sketches.sketch`` does, indexed from 0."""
+    total = torch.zeros(SKETCH_SIZE, dtype=torch.float64, device=values.device)
+    position = 0
+    for piece in real_blocks(values, BLOCK):
+        room = BLOCK - position % BLOCK
+        for run in torch.split(piece, [room, piece.numel() - room]) if piece.numel() > room else (piece,):
+            total += _project_run(run, position)
+            position += run.numel()
+    return total.masked_fill_(total.isnan(), float("inf")) if values.dtype in _WIDE else total
+
+
+def _project_run(run: Tensor, position: int) -> Tensor:
+    """Projects a contiguous run that starts at index ``position`` and lies inside one block."""
+    fresh, groups = _signs(position // BLOCK, run.device)
+    start = position % BLOCK
+    x = finite_doubles(run) * fresh[start : start + run.numel()]
+    room = torch.where(x.abs().amax() > LARGE, HEADROOM, 1.0) if run.dtype in _WIDE else 1.0
+    x = torch.nn.functional.pad(x * room, (start % GROUP, -(start + run.numel()) % GROUP)).view(-1, GROUP)
+    # Not a matrix product: cuBLAS refuses one in deterministic mode unless the user has configured it.
+    projected = (x[:, :, None] * _lanes(run.device)).sum(1)
+    first = start // GROUP
+    return (projected * groups[first : first + len(projected)]).sum(0) / room
+
+
+@functools.lru_cache(maxsize=16)
+def _signs(number: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The factors D and T of a block; made on the host and copied, which orders the copy before any stream's use."""
+    count = BLOCK // GROUP
+    with torch.inference_mode(mode=False):
+        fresh = torch.from_numpy(sketches.element_signs(number * count, count))
+        groups = torch.from_numpy(sketches.group_signs(number * count, count).astype("i1"))
+        return fresh.to(device), groups.to(device)
+
+
+@functools.cache
+def _lanes(device: torch.device) -> Tensor:
+    with torch.inference_mode(mode=False):
+        return torch.from_numpy(sketches.lane_signs()).to(device)
+
+
+def checksums(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Gives positional checksum and content sum as int64 scalars that hold the 64 bits of ``core.checksums``."""
+    dtype = NAMES[values.dtype]
+    positional = torch.zeros((), dtype=torch.int64, device=values.device)
+    content = torch.zeros((), dtype=torch.int64, device=values.device)
+    position = 0
+    for piece in real_blocks(values, BLOCK):
+        words = canonical_words(piece, dtype)
+        where = torch.arange(position, position + piece.numel(), dtype=torch.int64, device=piece.device)
+        position += piece.numel()
+        positional += mix_(_keys(where, SEED_POSITION).add_(words)).sum()
+        content += mix_(words.add_(_signed(CONTENT_KEY))).sum()
+    return positional, content
+
+
+def canonical_words(piece: Tensor, dtype: str) -> Tensor:
+    """Extends the bits of each element to int64 words in which every NaN looks the same."""
+    size = piece.element_size()
+    words = piece.view(_BITS[size]).to(torch.int64, copy=True)
+    if size in _LOW_BITS:
+        words &= _LOW_BITS[size]
+    known = NAN_PATTERNS.get(HALVES.get(dtype, dtype))
+    if known:
+        magnitude, largest, canonical = known
+        words.masked_fill_((words & magnitude) > largest, canonical)
+    return words
+
+
+def mix_(words: Tensor) -> Tensor:
+    """Mixes int64 words in place as ``core.mixing`` does."""
+    for shift, multiplier in mixing.ROUNDS:
+        words ^= _shifted(words, shift)
+        words *= _signed(multiplier)
+    words ^= _shifted(words, mixing.LAST_SHIFT)
+    return words
+
+
+def _shifted(words: Tensor, shift: int) -> Tensor:
+    return (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
+
+
+def _keys(indices: Tensor, seed: int) -> Tensor:
+    return mix_(indices.mul_(_signed(mixing.GOLDEN)).add_(_signed(seed)))
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word
+
+
+def measure_rows(values: Tensor) -> dict[str, Tensor]:
+    """Measures each row along the last dimension as ``core.row_statistics.measure_rows`` does."""
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj()).flatten(-2)
+    hidden = values.shape[-1] if values.dim() else 1
+    rows = values.reshape(-1, hidden) if hidden else values.new_zeros((values.shape[:-1].numel(), 0))
+    x = rows.to(torch.float64)
+    finite = torch.isfinite(x)
+    counts = finite.sum(1)
+    x = torch.where(finite, x, 0.0)
+    magnitude = x.abs()
+    peak = magnitude.amax(1) if hidden else magnitude.sum(1)
+    scale = torch.where(peak > 0, peak, 1.0)
+    scaled = x / scale[:, None]
+    signs = _row_signs(hidden, values.device)
+    nothing = counts == 0
+    return {
+        "norm": scaled.square().sum(1).sqrt() * scale,
+        "mean": (scaled.sum(1) / counts.clamp(min=1) * scale).masked_fill(nothing, float("nan")),
+        "max_abs": peak.masked_fill(nothing, float("nan")),
+        "nonfinite": hidden - counts,
+        "projection_0": (scaled * signs[0]).sum(1) * scale,
+        "projection_1": (scaled * signs[1]).sum(1) * scale,
+    }
+
+
+@functools.lru_cache(maxsize=64)
+def _row_signs(hidden: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(mode=False):
+        signs = sketches.signs(np.arange(hidden))[:, :NUM_PROJECTIONS]
+        return torch.from_numpy(np.ascontiguousarray(signs.T)).to(device)

@@ -1,0 +1,135 @@
+"""What a torch tensor looks like, and where its plain values are.
+
+``describe`` is on the path of every recorded tensor, so forms are interned by what they depend on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Final
+
+import torch
+
+from msprobe.adapters.pytorch.dtypes import NAMES, dtype_name
+from msprobe.core.sites import Form
+
+_PLAIN_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
+_functorch: Any = torch._C._functorch
+
+_forms: dict[tuple[torch.dtype, torch.Size, str, str], Form] = {}
+_layouts: dict[Any, str] = {}
+
+
+def describe(tensor: torch.Tensor) -> Form:
+    """Gives the form of a tensor of any kind; for a distributed one, that of the local shard with its layout.
+
+    Only a ``dense`` form has values that ``values_of`` can give.
+    """
+    layout = layout_of(tensor) if _is_dtensor(tensor) else ""
+    local, kind = _local(tensor)
+    shape = torch.Size() if kind == "nested" else local.shape
+    key = (local.dtype, shape, kind, layout)
+    form = _forms.get(key)
+    if form is None:
+        form = _forms[key] = Form(dtype_name(local.dtype), tuple(shape), kind, layout)
+    return form
+
+
+def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Gives the plain strided tensor with this tensor's (local) values; None where there is none.
+
+    A functional collective that is still under way is waited for, as any reader of its result would.
+    """
+    local, kind = _local(tensor)
+    return local if kind == "dense" else None
+
+
+def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
+    """Takes wrappers off and tells the kind of what is inside."""
+    while True:
+        cls = type(tensor)
+        if cls.__torch_dispatch__ is not _PLAIN_DISPATCH:
+            inner = _unwrap_subclass(tensor, cls.__name__)
+            if inner is None:
+                return tensor, _subclass_kind(tensor, cls.__name__)
+            tensor = inner
+        elif _functorch.is_functorch_wrapped_tensor(tensor):
+            if _functorch.is_batchedtensor(tensor) or not _functorch.is_gradtrackingtensor(tensor):
+                return tensor, "functorch"
+            tensor = _functorch.get_unwrapped(tensor)
+        else:
+            return tensor, _plain_kind(tensor)
+
+
+def _unwrap_subclass(tensor: Any, name: str) -> torch.Tensor | None:
+    if name == "AsyncCollectiveTensor":
+        done: torch.Tensor | None = tensor.trigger_wait()
+        inner: torch.Tensor = tensor.elem if done is None else done  # older versions return nothing
+        return inner
+    return tensor._local_tensor if name == "DTensor" else None
+
+
+def _subclass_kind(tensor: torch.Tensor, name: str) -> str:
+    if name == "FakeTensor":
+        return "fake"
+    return "nested" if tensor.is_nested else f"subclass:{name}"
+
+
+def _plain_kind(tensor: torch.Tensor) -> str:
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout).removeprefix("torch.").lstrip("_")
+    if tensor.is_meta:
+        return "meta"
+    if tensor.is_nested:
+        return "nested"
+    if tensor.dtype not in NAMES:
+        return "quantized" if tensor.is_quantized else "packed"
+    return "dense"
+
+
+def _is_dtensor(tensor: torch.Tensor) -> bool:
+    return type(tensor).__name__ == "DTensor" and type(tensor).__module__.startswith("torch.distributed")
+
+
+def layout_of(tensor: Any) -> str:
+    """Gives the layout of a DTensor as JSON: mesh, placements, global shape and the offset of the local shard.
+
+    ``{"mesh": {"dp": 2, "tp": 4}, "placements": ["replicate", "shard(0)"], "global_shape": [8, 8], "offset": [0, 4]}``
+    """
+    spec = tensor._spec
+    layout = _layouts.get(spec)
+    if layout is None:
+        layout = _layouts[spec] = _layout_json(tensor, spec)
+    return layout
+
+
+def _layout_json(tensor: Any, spec: Any) -> str:
+    mesh = spec.mesh
+    names = mesh.mesh_dim_names or tuple(f"dim_{i}" for i in range(mesh.ndim))
+    described = {
+        "mesh": {name: mesh.size(i) for i, name in enumerate(names)},
+        "placements": [_placement(p) for p in spec.placements],
+        "global_shape": list(tensor.shape),
+        "offset": _global_offset(tensor.shape, mesh, spec.placements),
+    }
+    return json.dumps(described, separators=(",", ":"))
+
+
+def _placement(placement: Any) -> str:
+    if placement.is_replicate():
+        return "replicate"
+    if placement.is_partial():
+        return f"partial({placement.reduce_op})"
+    if placement.is_shard():
+        return f"shard({placement.dim})"
+    return str(placement).lower()
+
+
+def _global_offset(shape: torch.Size, mesh: Any, placements: Any) -> list[int] | None:
+    for name in ("torch.distributed.tensor._utils", "torch.distributed._tensor._utils"):
+        module = sys.modules.get(name)
+        if module is not None:
+            _, offset = module.compute_local_shape_and_global_offset(shape, mesh, placements)
+            return list(offset)
+    return None

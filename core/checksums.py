@@ -1,0 +1,138 @@
+"""Checksums that prove two tensors equal bit for bit, however each was cut into shards.
+
+``positional`` is the sum modulo 2^64 of  mix(bits of the element + key(index in the whole tensor)).  ``mix`` is a
+bijection, so any change of one element changes the sum; unlike a CRC the sum does not depend on the order in which
+elements are visited, so the checksum of a whole is the sum over its shards. A linear term such as bits times key would
+not do: flipping the top bits of two elements, or negating an even number of them, would cancel.
+
+``content_sum`` gives all elements the same key: it knows which values there are, not where.
+
+Before that NaN is made canonical (one bit pattern for all payloads and signs); -0 keeps its sign and differs from 0.
+Bits are zero-extended to 64; a complex number is two elements, real part first.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.dtypes import FORMATS
+from msprobe.core.mixing import Words, keys, mix_in_place
+from msprobe.core.statistics import flat_blocks
+
+Array = NDArray[Any]
+
+#: Seed of the position keys, and the one key of content sums: the fractional parts of sqrt 7 and sqrt 11.
+SEED_POSITION: Final = 0xA54FF53A5F1D36F1
+CONTENT_KEY: Final = 0x510E527FADE682D1
+
+#: Bit patterns of NaN: format -> (mask of the magnitude bits, largest magnitude that is not NaN, canonical NaN).
+NAN_PATTERNS: Final[dict[str, tuple[int, int, int]]] = {
+    "fp64": (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000),
+    "fp32": (0x7FFFFFFF, 0x7F800000, 0x7FC00000),
+    "fp16": (0x7FFF, 0x7C00, 0x7E00),
+    "bf16": (0x7FFF, 0x7F80, 0x7FC0),
+    "fp8_e4m3": (0x7F, 0x7E, 0x7F),
+    "fp8_e5m2": (0x7F, 0x7C, 0x7E),
+}
+#: Formats with two halves, and the format of a half.
+HALVES: Final = {"complex32": "fp16", "complex64": "fp32", "complex128": "fp64"}
+
+_NAMES: Final = {
+    np.dtype(name): canonical
+    for name, canonical in (("f8", "fp64"), ("f4", "fp32"), ("f2", "fp16"), ("c8", "complex64"), ("c16", "complex128"))
+}
+_BLOCK: Final = 32768
+
+
+def checksums(bits: Array, dtype: str, *, offset: int = 0, indices: Array | None = None) -> tuple[int, int]:
+    """Gives the positional checksum and the content sum.
+
+    Args:
+        bits: The elements as unsigned integers of the format's width (of half of it, in pairs, for complex).
+        dtype: Canonical name of the format.
+        offset: Index of the first element in the whole tensor, for a shard that is one contiguous run of it.
+        indices: Index of each element in the whole tensor, for any other shard. In units of real elements.
+    """
+    positional = content = 0
+    position = offset
+    for block, where in _runs(bits, indices):
+        words = canonical_words(block, dtype)
+        if where is None:
+            where = np.arange(position, position + words.size, dtype=np.uint64)
+        position += words.size
+        scratch = np.empty_like(words)
+        content += _sum_of_mix(words + np.uint64(CONTENT_KEY), scratch)
+        words += keys(where, SEED_POSITION)
+        positional += _sum_of_mix(words, scratch)
+    return positional % 2**64, content % 2**64
+
+
+def checksums_of(values: Array, *, offset: int = 0, indices: Array | None = None) -> tuple[int, int]:
+    """Gives the checksums of an array of a dtype that NumPy has; see ``checksums``."""
+    bits, dtype = bits_of(values)
+    return checksums(bits, dtype, offset=offset, indices=indices)
+
+
+def row_and_column_sums(bits: Array, dtype: str) -> tuple[Words, Words]:
+    """Gives the content sum of each row and each column, for tensors of two and more dimensions.
+
+    Rows are the entries of the first dimension, columns those of all others together. Both are sums of words that do
+    not depend on position, so concatenated, interleaved and transposed weights show as the same sums in other places.
+    """
+    if bits.ndim < 2:
+        raise ValueError(f"row and column sums need two dimensions or more, not shape {bits.shape}")
+    words = canonical_words(bits, dtype).reshape(bits.shape[0], math.prod(bits.shape[1:]))
+    words = words + np.uint64(CONTENT_KEY)
+    mix_in_place(words, np.empty_like(words))
+    return words.sum(axis=1, dtype=np.uint64), words.sum(axis=0, dtype=np.uint64)
+
+
+def crc32(data: Array) -> str:
+    """Gives the CRC-32 of raw bytes in row-major order as eight hexadecimal digits, as the peer's dumps carry it."""
+    return f"{zlib.crc32(np.ascontiguousarray(data).data):08x}"
+
+
+def bits_of(values: Array) -> tuple[Array, str]:
+    """Views an array as unsigned integers and names its format; complex numbers become pairs along a new last axis."""
+    dtype = _NAMES.get(values.dtype)
+    if dtype is None and values.dtype.kind in "iub":
+        dtype = values.dtype.name
+    if dtype is None or dtype not in FORMATS:
+        raise ValueError(f"no checksum is defined for dtype {values.dtype}")
+    if dtype in HALVES:
+        values = np.stack([values.real, values.imag], axis=-1)
+    unsigned = values.view(f"u{values.dtype.itemsize}")
+    return unsigned, dtype
+
+
+def canonical_words(bits: Array, dtype: str) -> Words:
+    """Extends bits to 64-bit words in which every NaN looks the same."""
+    words = bits.astype(np.uint64)
+    known = NAN_PATTERNS.get(HALVES.get(dtype, dtype))
+    if known:
+        magnitude, largest, canonical = (np.uint64(pattern) for pattern in known)
+        is_nan = (words & magnitude) > largest
+        if is_nan.any():
+            words[is_nan] = canonical
+    return words
+
+
+def _runs(bits: Array, indices: Array | None) -> Iterator[tuple[Array, Array | None]]:
+    if indices is None:
+        for block in flat_blocks(bits, _BLOCK):
+            yield block, None
+    else:
+        for block, where in zip(flat_blocks(bits, _BLOCK), flat_blocks(indices, _BLOCK), strict=True):
+            yield block, where.astype(np.uint64)
+
+
+def _sum_of_mix(words: Words, scratch: Words) -> int:
+    """Mixes the words where they stand and adds them up."""
+    mix_in_place(words, scratch)
+    return int(words.sum(dtype=np.uint64))
