@@ -63,15 +63,26 @@ class Visualizer(Protocol):
 
 
 class Snapshot(Protocol):
-    """A copy of one tensor's values on its way to the host."""
+    """A copy of one tensor on its way to the host; a ``core.run.batch.SavedTensor`` without its number."""
 
-    #: Canonical name of the format (core.dtypes).
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
+    @property
+    def dtype(self) -> str: ...
 
-    def bits(self) -> NDArray[np.uint8]:
-        """Gives the exact bytes in row-major order; called after the ``Reducer.collect`` that follows the copy."""
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The exact bytes in row-major order, valid after the ``Reducer.collect`` that follows the copy."""
+        ...
+
+
+class RowSnapshot(Protocol):
+    """The row statistics of one tensor on their way to the host."""
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """The columns of ``core.row_statistics``, valid after the ``Reducer.collect`` that follows."""
         ...
 
 
@@ -85,36 +96,20 @@ class Reducer(Protocol):
     def describe(self, tensor: Any) -> Form: ...
 
     def measure(self, tensor: Any, what: frozenset[str]) -> int:
-        """Starts measuring and gives the slot that the result will be found in by ``collect``."""
+        """Starts measuring statistics, sketch and checksums, as asked, and gives the slot that the result will be found in by ``collect``."""
         ...
 
     def collect(self) -> Mapping[str, NDArray[Any]]:
         """Waits for everything measured since the last call and gives its columns, one row per slot."""
         ...
 
-    def collect_rows(self) -> Mapping[int, Mapping[str, NDArray[Any]]]:
-        """Gives, by slot, the row statistics of what the last ``collect`` waited for (``what`` held "rows")."""
-        ...
-
     def snapshot(self, tensor: Any) -> Snapshot:
-        """Copies the values before it returns (in stream order on a device); the next ``collect`` completes it."""
+        """Copies the values before it returns, in stream order on a device; the next ``collect`` completes it."""
         ...
 
-
-class Probe(Protocol):
-    """A recording under way; leaving the ``with`` block closes it."""
-
-    def step(self) -> None:
-        """Ends a step of the recording, unless an optimizer that it was given does."""
+    def rows(self, tensor: Any) -> RowSnapshot:
+        """Starts measuring the tensor's rows; the next ``collect`` completes it."""
         ...
-
-    def close(self) -> None:
-        """Takes every hook away again and finishes the run."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
 
 
 class Adapter(Protocol):
