@@ -9,30 +9,82 @@
     ...
     uninstall(ops)
     ops.new_step()                    # before recorder.end_step()
+
+Node paths are ``<module path>/<operator>``; code outside of any module runs at ``outside/<operator>``, the optimizer at
+``optimizer/<operator>``. Sites are the operator's tensors by the names of its schema, the results by position.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from msprobe.adapters.pytorch.compiled import has_compiled
+from msprobe.adapters.pytorch.contents import Contents
+from msprobe.adapters.pytorch.operators import describe_value, operands_of, operator_of, outputs_of
+from msprobe.adapters.pytorch.python_api import is_in_compiled_code, python_api
+from msprobe.adapters.pytorch.stacks import python_stack
+from msprobe.core.errors import RecordingError
+from msprobe.core.records import Status
+from msprobe.core.sites import Direction, NodeKind, Role
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
+
     from msprobe.adapters.pytorch.attribution import Attribution
+    from msprobe.adapters.pytorch.operators import Operands, Operator
     from msprobe.adapters.pytorch.tracing import Tracer
     from msprobe.core.options import RecordOptions
     from msprobe.core.recorder import Recorder
 
+OUTSIDE = "outside"
+OPTIMIZER = "optimizer"
+_COMPILED = (
+    "the model holds compiled modules, and operators inside compiled code cannot be recorded. "
+    "Record at level 'module', or set allow_decompile to run them uncompiled (the run is then marked altered)."
+)
+
 
 def refuse_compiled(model: torch.nn.Module, options: RecordOptions, recorder: Recorder) -> None:
-    """Refuses op level for a model that holds compiled modules: under a dispatch mode they silently run eager.
+    """Refuses op level for a model that holds compiled modules.
 
     With ``options.allow_decompile`` it writes the event "altered" instead.
 
     Raises:
-        RecordingError: when a module is compiled and ``allow_decompile`` is off.
+        RecordingError: A module is compiled and ``allow_decompile`` is off.
     """
+    if not has_compiled([model]):
+        return
+    if not options.allow_decompile:
+        raise RecordingError(f"level {options.level!r}: {_COMPILED}")
+    recorder.event("altered", "compiled regions run uncompiled while operators are recorded")
+
+
+@dataclass(frozen=True, slots=True)
+class _OpNode:
+    """The node of an operator in one module, and what is kept of it."""
+
+    number: int
+    path: str
+    what: frozenset[str]
+
+
+@dataclass(slots=True)
+class _OpCall:
+    """One operator under way. ``number`` counts the calls of its node; None when it has no sites."""
+
+    operator: Operator
+    operands: Operands
+    node: _OpNode
+    direction: Direction
+    micro_step: int
+    number: int | None = None
+    inputs: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
 
 class OpRecorder(TorchDispatchMode):
@@ -43,15 +95,144 @@ class OpRecorder(TorchDispatchMode):
     def __init__(self, recorder: Recorder, attribution: Attribution, options: RecordOptions) -> None:
         super().__init__()
         self.tracer: Tracer | None = None
+        self._recorder = recorder
+        self._attribution = attribution
+        self._options = options
+        self._contents = Contents()
+        #: Operators whose recording failed, and where.
+        self._disabled: set[tuple[str, Any]] = set()
+        self._is_updating = False
+        self._nodes: dict[tuple[str | None, str], _OpNode] = {}
+        self._sites: dict[tuple[Any, ...], int] = {}
+        self._calls: Counter[tuple[int, Direction, int]] = Counter()
+
+    def ignore_compile_internals(self) -> bool:  # type: ignore[override]
+        """Lets compiled functions run compiled, unless they are to be taken apart."""
+        return not self._options.allow_decompile
 
     def updating(self, *, active: bool) -> None:
-        """Tells that operators now belong to the optimizer (node path ``optimizer/<op>``), or no longer do."""
+        """Tells that operators now belong to the optimizer, or no longer do."""
+        self._is_updating = active
 
     def new_step(self) -> None:
         """Forgets call counters and what may be shared; to be called before the recorder ends a step."""
+        self._calls.clear()
+        self._contents.new_step()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs the operator unchanged and records it."""
-        raise NotImplementedError
+        kwargs = kwargs or {}
+        call = self._quietly("inputs", func, self._before, func, args, kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            if call is not None:
+                self._quietly("error", func, self._failed, call, error)
+            raise
+        if call is not None:
+            self._quietly("outputs", func, self._after, call, result)
+        return result
+
+    def _quietly(self, place: str, func: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function of ours; where it fails for an operator it is reported and not tried again."""
+        if self._disabled and (place, func) in self._disabled:
+            return None
+        try:
+            return function(*args)
+        except Exception as error:  # noqa: BLE001 - law 6: a recorder never raises into the user's step
+            self._disabled.add((place, func))
+            self._recorder.event("error", f"recording the {place} of {func} failed: {type(error).__name__}: {error}")
+            return None
+
+    def _before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _OpCall:
+        operator = operator_of(func)
+        operands = operands_of(operator, args, kwargs)
+        path, direction, micro_step = self._place()
+        node = self._nodes.get((path, operator.name)) or self._make_node(path, operator, direction)
+        call = _OpCall(operator, operands, node, direction, micro_step)
+        if node.what and (self._options.gradients or direction is not Direction.BACKWARD):
+            key = (node.number, direction, micro_step)
+            call.number = self._calls[key]
+            self._calls[key] += 1
+            self._record_values(call)
+            for name, tensor in operands.tensors:
+                if name not in operator.out:
+                    self._record_input(call, name, tensor)
+        return call
+
+    def _after(self, call: _OpCall, result: Any) -> None:
+        outputs = list(outputs_of(result))
+        self._contents.ran(call.operator, call.operands.tensors, [tensor for _, tensor in outputs])
+        if call.number is None:
+            if self.tracer is not None:
+                self.tracer.follow(call.operator, call.operands.tensors, outputs)
+            return
+        if not outputs:  # such as _foreach_add_: what it wrote is its result
+            outputs = [(n, t) for n, t in call.operands.tensors if n.partition(".")[0] in call.operator.mutated]
+        sites = [(self._site(call, Role.OUTPUT, name), tensor) for name, tensor in outputs]
+        if self.tracer is not None:
+            self.tracer.seen_operator(call.operator, call.inputs, sites, call.micro_step)
+        if self._options.outputs:
+            for site, tensor in sites:
+                self._observe(call, site, tensor, pending=call.operator.is_collective)
+
+    def _failed(self, call: _OpCall, error: BaseException) -> None:
+        text = str(error).strip().partition("\n")[0][:200]
+        self._recorder.event("error", f"the operator raised {type(error).__name__}: {text}", call.node.path)
+
+    def _place(self) -> tuple[str | None, Direction, int]:
+        if self._is_updating:
+            return OPTIMIZER, Direction.UPDATE, self._recorder.micro_step
+        place = self._attribution.place()
+        micro_step = self._recorder.micro_step if place.micro_step is None else place.micro_step
+        return place.path, place.direction, micro_step
+
+    def _make_node(self, path: str | None, operator: Operator, direction: Direction) -> _OpNode:
+        is_outside = path is None or (path == OPTIMIZER and direction is Direction.UPDATE)
+        full = f"{OUTSIDE if path is None else path}/{operator.name}"
+        if is_in_compiled_code():
+            altered = self._options.allow_decompile
+            message = "a compiled function ran uncompiled" if altered else "runs compiled: not all operators are seen"
+            self._recorder.event("altered" if altered else "gap", message, full)
+        api = "" if direction is Direction.BACKWARD else python_api()
+        number = self._recorder.node(full, NodeKind.OP, operator.name, None if is_outside else path, api)
+        node = self._nodes[path, operator.name] = _OpNode(number, full, self._recorder.wants(number))
+        return node
+
+    def _site(self, call: _OpCall, role: Role, argument: str) -> int:
+        key = (call.node.number, call.direction, role, argument, call.number)
+        site = self._sites.get(key)
+        if site is None:
+            stack = python_stack() if self._options.stacks else None
+            number = call.number or 0
+            site = self._recorder.site(call.node.number, call.direction, role, argument, number, stack)
+            self._sites[key] = site
+        return site
+
+    def _record_values(self, call: _OpCall) -> None:
+        for name, value in call.operands.values:
+            fact = f"{call.direction.value}[{call.number}].{name}"
+            self._recorder.fact(call.node.number, "argument", fact, describe_value(value))
+
+    def _record_input(self, call: _OpCall, name: str, tensor: torch.Tensor) -> None:
+        site = self._site(call, Role.INPUT, name)
+        call.inputs.append((site, tensor))
+        if self.tracer is not None:
+            self.tracer.seen_operand(site, tensor, call.micro_step)
+        if self._options.inputs:
+            self._observe(call, site, tensor)
+
+    def _observe(self, call: _OpCall, site: int, tensor: torch.Tensor, *, pending: bool = False) -> None:
+        status = Status.UNSUPPORTED if pending else self._contents.status(tensor)
+        what = call.node.what
+        if status is Status.UNSUPPORTED:
+            self._recorder.event("gap", "a collective's result is not known before it is waited for", call.node.path)
+        if status is not None:
+            self._recorder.observe(site, tensor, what=what, micro_step=call.micro_step, status=status)
+            return
+        known = self._contents.find(tensor, what)
+        seq = self._recorder.observe(site, tensor, what=what, micro_step=call.micro_step, share=known)
+        if known is None and seq >= 0:
+            self._contents.keep(tensor, what, seq)
