@@ -25,12 +25,12 @@ def compare(
         candidate: The run in doubt.
         reference: The run that is trusted.
         comparators: Names as ``msprobe plugins`` lists them; None: all that can be used.
-        settings: See ``msprobe.core.comparison.compare_runs``: ``noise``, ``golden``, ``mapping`` ...
+        settings: See ``msprobe.core.comparing.compare_runs``: ``noise``, ``golden``, ``mapping`` ...
 
     Raises:
         MsprobeError: A run cannot be read, a mapping is wrong, or a comparator is unknown.
     """
-    from msprobe.core.comparison import compare_runs
+    from msprobe.core.comparing import compare_runs
 
     return compare_runs(candidate, reference, comparators=find_comparators(comparators), **settings)
 

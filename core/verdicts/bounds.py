@@ -1,0 +1,257 @@
+"""How large an error rounding explains at each row, given the errors of what it was computed from.
+
+All quantities here are L2 norms over a tensor, in the tensor's own unit. For a result y with sources s (inputs, parameters), with
+u the unit roundoff of the coarsest format taking part, a row may show
+
+    local    = roundings * (u * max(|y|, scale / sqrt(K)) + u_accumulate * scale)      what computing it once more may change
+    inherited = sum over sources of gain * error(s)                                    what the sources' own errors may become
+
+where for a contraction y = W x of length K the scale is |W| |x| (Higham, Accuracy and Stability of Numerical Algorithms,
+2nd ed., section 3.5: the error of a sum of products is bounded by u times the sum of their magnitudes, for which
+|W| |x| = sqrt(K) |y| without cancellation), and for anything else the norm of the largest source. The bound is never multiplied
+by depth: errors of earlier layers enter only as the measured errors of the sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.dtypes import unit_roundoff
+from msprobe.core.sites import Direction, Role
+from msprobe.core.verdicts.constants import Constants
+from msprobe.core.verdicts.errors import Errors
+from msprobe.core.verdicts.flow import Flow
+from msprobe.core.verdicts.table import PairTable
+
+Column = NDArray[np.float64]
+
+#: Products are accumulated at least in this format by every matrix unit and library in use.
+_ACCUMULATE = unit_roundoff("fp32")
+
+#: Operators whose result sums products; matched as words of the operator's name.
+_CONTRACTIONS = ("mm", "matmul", "linear", "conv", "attention", "dot", "einsum", "tensordot", "mv", "outer", "cdist")
+
+
+@dataclass
+class Bounds:
+    """Per row: the difference that is explained (``total``) and the part that needs no error in the sources (``local``)."""
+
+    total: Column
+    local: Column
+    source: NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class _Norms:
+    """Norms of what takes part in each call, spread to all rows of the call."""
+
+    inputs: Column
+    #: Product of the two largest inputs' norms.
+    product: Column
+    weights: Column
+    gradients: Column
+    contraction_length: Column
+    tokens: Column
+
+
+def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Constants) -> Bounds:
+    """Bounds every row from what was recorded of the reference (of the candidate where the reference has none)."""
+    norm = _norm(table)
+    roundoff = _roundoff(table, flow)
+    own_code = _is_own_code(table)
+    norms = _call_norms(table)
+    scale, length = _contraction_scale(table, norms)
+    roundings = np.where(own_code, constants.own_code_roundings, constants.leaf_roundings)
+    largest = _largest_source(table, flow, norm, constants)
+    operands = np.fmax(norm, np.fmin(largest, constants.largest_cancellation * np.fmax(norm, np.finfo(float).tiny)))
+    operands = np.where(norm > 0, operands, largest)
+    with np.errstate(invalid="ignore", over="ignore"):
+        spread = np.fmax(operands, scale / np.sqrt(length))
+        accumulated = np.where(np.isnan(scale), 0.0, scale) * np.minimum(_ACCUMULATE, np.where(roundoff > 0, roundoff, _ACCUMULATE))
+        local = roundings * (roundoff * spread + accumulated)
+    total = local + _inherited(table, errors, flow, norm, scale, length, constants)
+    bounds = Bounds(total, local, np.full(len(table), "local", dtype=object))
+    _bound_external(table, flow, bounds, norm, constants)
+    _bound_updates(table, errors, flow, bounds, norm, constants)
+    return bounds
+
+
+def _norm(table: PairTable) -> Column:
+    reference, candidate = (side.statistics["norm"] for side in (table.reference, table.candidate))
+    return np.where(np.isnan(reference), candidate, reference)
+
+
+def _roundoff(table: PairTable, flow: Flow) -> Column:
+    """Gives the unit roundoff of the coarsest format among a row and its sources, on either side."""
+    own = np.maximum(table.candidate.roundoff, table.reference.roundoff)
+    out = own.copy()
+    if len(flow.edges):
+        np.maximum.at(out, flow.edges[:, 1], own[flow.edges[:, 0]])
+    return out
+
+
+def _is_own_code(table: PairTable) -> NDArray[np.bool_]:
+    """Tells which rows were computed by code between sites: inputs, and results of containers."""
+    leaf = table.sites.is_leaf[table.site] | table.sites.is_op[table.site]
+    return table.is_role(Role.INPUT) | (table.is_role(Role.OUTPUT) & ~leaf)
+
+
+def _call_norms(table: PairTable) -> _Norms:
+    """Combines, for each call, the norms of its float inputs, its matrices and its incoming gradients."""
+    facts = table.sites
+    call = np.maximum(facts.candidate_call, facts.reference_call)
+    keys = np.stack([facts.node[table.site], table.step, table.micro_step, call[table.site]], axis=1)
+    lasting = table.is_role(Role.PARAMETER)
+    keys[lasting, 2:] = 0
+    by_step = np.unique(keys[:, :2], axis=0, return_inverse=True)[1].reshape(-1)
+    by_call = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1) if len(keys) else by_step
+    square = np.square(_norm(table))
+    quantity = ~table.reference.discrete & ~np.isnan(square)
+    forward, backward = table.is_direction(Direction.FORWARD, Direction.RECOMPUTE), table.is_direction(Direction.BACKWARD)
+    matrix = lasting & (np.maximum(table.reference.dimensions, table.candidate.dimensions) >= 2)
+    inputs, gradients = table.is_role(Role.INPUT) & forward & quantity, table.is_role(Role.INPUT) & backward & quantity
+
+    def spread(rows: NDArray[np.bool_], numbers: NDArray[np.int64], values: Column, combine: np.ufunc) -> Column:
+        out = np.zeros(int(numbers.max(initial=-1)) + 1)
+        combine.at(out, numbers[rows], values[rows])
+        return out[numbers]
+
+    last, elements = (np.fmax(getattr(table.reference, name), getattr(table.candidate, name)) for name in ("last", "elements"))
+    return _Norms(
+        inputs=np.sqrt(spread(inputs, by_call, square, np.add)),
+        product=_product_of_two_largest(np.sqrt(square), inputs, by_call),
+        weights=np.sqrt(spread(matrix, by_step, square, np.add)),
+        gradients=np.sqrt(spread(gradients, by_call, square, np.add)),
+        contraction_length=np.fmax(spread(inputs, by_call, last, np.maximum), 1.0),
+        tokens=np.fmax(spread(gradients, by_call, elements / np.fmax(last, 1.0), np.maximum), 1.0),
+    )
+
+
+def _product_of_two_largest(norm: Column, rows: NDArray[np.bool_], numbers: NDArray[np.int64]) -> Column:
+    """Gives, for each row, the product of the two largest norms among the marked rows with its number."""
+    marked = np.flatnonzero(rows)
+    marked = marked[np.lexsort((-norm[marked], numbers[marked]))]
+    groups = numbers[marked]
+    start = np.maximum.accumulate(np.where(np.diff(groups, prepend=-1) != 0, np.arange(len(groups)), 0))
+    place = np.arange(len(groups)) - start
+    out = np.zeros((2, int(numbers.max(initial=-1)) + 1))
+    for rank in range(2):
+        out[rank, groups[place == rank]] = norm[marked[place == rank]]
+    return (out[0] * out[1])[numbers]
+
+
+def _contraction_scale(table: PairTable, norms: _Norms) -> tuple[Column, Column]:
+    """Gives, for rows that a contraction computed, the product of its operands' norms and its length; else NaN and 1."""
+    forward = table.is_direction(Direction.FORWARD, Direction.RECOMPUTE)
+    backward = table.is_direction(Direction.BACKWARD)
+    output, gradient = table.is_role(Role.OUTPUT), table.is_role(Role.GRADIENT) & backward
+    weighted = norms.weights > 0
+    scale = np.full(len(table), np.nan)
+    length = np.ones(len(table))
+    result = forward & output & weighted & (norms.inputs > 0)
+    scale[result], length[result] = (norms.inputs * norms.weights)[result], norms.contraction_length[result]
+    passed = backward & output & weighted
+    scale[passed], length[passed] = (norms.gradients * norms.weights)[passed], norms.contraction_length[passed]
+    # A parameter's gradient sums over tokens the product of the incoming gradient with the input, or with ones (bias), or with
+    # normalised values of size one (weights of norms).
+    ones = np.sqrt(norms.tokens)
+    scale[gradient] = (norms.gradients * np.fmax(norms.inputs, ones))[gradient]
+    length[gradient] = norms.tokens[gradient]
+    operator = table.sites.is_op[table.site] & output
+    contracting = operator & _contracts(table)
+    scale[contracting] = norms.product[contracting]
+    length[contracting] = norms.contraction_length[contracting]
+    scale[operator & ~contracting] = np.nan
+    length[operator & ~contracting] = 1.0
+    return scale, length
+
+
+def _contracts(table: PairTable) -> NDArray[np.bool_]:
+    names: dict[str, bool] = {}
+    for name in set(table.sites.candidate_class.tolist()) | set(table.sites.reference_class.tolist()):
+        words = str(name).lower().replace(".", "_").split("_")
+        names[name] = any(word.endswith(key) or word.startswith(key) for word in words for key in _CONTRACTIONS)
+    classes = np.where(table.sites.candidate_class != "", table.sites.candidate_class, table.sites.reference_class)
+    return np.array([names[name] for name in classes.tolist()], dtype=bool)[table.site]
+
+
+def _largest_source(table: PairTable, flow: Flow, norm: Column, constants: Constants) -> Column:
+    """Gives the norm of the largest source of each row; masks (huge constants) and discrete sources do not count."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = norm / np.sqrt(np.fmax(table.reference.elements, 1.0))
+    counts = np.isfinite(norm) & (size < constants.mask_size) & ~table.reference.discrete
+    largest = np.zeros(len(table))
+    edges = flow.edges[counts[flow.edges[:, 0]]] if len(flow.edges) else flow.edges
+    np.maximum.at(largest, edges[:, 1], norm[edges[:, 0]])
+    return largest
+
+
+def _inherited(  # noqa: PLR0913  # what was computed once for all rows
+    table: PairTable, errors: Errors, flow: Flow, norm: Column, scale: Column, length: Column, constants: Constants
+) -> Column:
+    """Sums over the sources how far their errors may move the result."""
+    out = np.zeros(len(table))
+    if not len(flow.edges):
+        return out
+    source, target = flow.edges.T
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        error = np.where(norm[source] > 0, errors.difference[source] / norm[source], 0.0)
+        relative = np.where(np.isfinite(error), error, 0.0)
+        typical = constants.contraction_gain * scale[target] / np.sqrt(length[target])
+        contraction = np.fmin(scale[target], typical)
+        factor = np.where(_is_own_code(table)[target], constants.own_code_gain, constants.leaf_gain)
+        ceiling = constants.largest_cancellation * norm[target]
+        other = factor * np.fmax(norm[target], np.fmin(norm[source], ceiling))
+        moved = relative * np.where(np.isnan(scale[target]), other, np.fmax(contraction, norm[target]))
+    np.add.at(out, target, np.where(np.isfinite(moved), moved, 0.0))
+    return out
+
+
+def _bound_external(table: PairTable, flow: Flow, bounds: Bounds, norm: Column, constants: Constants) -> None:
+    """Holds what comes from outside to rounding of its format; parameters and buffers of one format to equality."""
+    roundoff = np.maximum(table.candidate.roundoff, table.reference.roundoff)
+    lasting = table.is_role(Role.PARAMETER, Role.BUFFER)
+    first = flow.first_of_site | (flow.external & ~lasting)
+    same_format = table.candidate.dtype == table.reference.dtype
+    exact = flow.first_of_site & same_format
+    allowed = np.where(exact, 0.0, constants.leaf_roundings * roundoff * norm)
+    bounds.total[first] = bounds.local[first] = allowed[first]
+    bounds.source[first] = np.where(exact, "exact", "format")[first]
+
+
+def _bound_updates(  # noqa: PLR0913  # what was computed once for all rows
+    table: PairTable, errors: Errors, flow: Flow, bounds: Bounds, norm: Column, constants: Constants
+) -> None:
+    """Bounds a parameter after an update by its own earlier error and by what the gradient's error does to the update."""
+    if not len(flow.across_steps):
+        return
+    source, target = flow.across_steps.T
+    roundoff = np.maximum(table.candidate.roundoff, table.reference.roundoff)
+    before = table.is_role(Role.PARAMETER, Role.BUFFER)[source]
+    allowed = np.zeros(len(table))
+    updated = np.unique(target)
+    bounds.local[updated] = (constants.leaf_roundings * roundoff * norm)[updated]
+    np.maximum.at(allowed, target[before], np.nan_to_num(errors.difference[source[before]]))
+    moved = np.zeros(len(table))
+    np.maximum.at(moved, target[before], _moved(table, source[before], target[before], norm))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.where(norm > 0, errors.difference / norm, 0.0)
+    noise = np.zeros(len(table))
+    np.maximum.at(noise, target[~before], np.nan_to_num(relative[source[~before]], posinf=1.0))
+    share = np.minimum(constants.update_gain * np.sqrt(np.maximum(noise, roundoff)), 2.0)
+    bounds.total[updated] = (bounds.local + constants.leaf_gain * allowed + share * moved)[updated]
+    bounds.source[updated] = "optimizer"
+
+
+def _moved(table: PairTable, before: NDArray[np.int64], after: NDArray[np.int64], norm: Column) -> Column:
+    """Estimates how far an update moved a parameter: from sketches, else from the saved statistics' largest change."""
+    sketch = table.reference.sketch
+    if sketch is not None:
+        estimate = np.sqrt(np.mean(np.square(sketch[after] - sketch[before]), axis=1))
+        if not np.isnan(estimate).any():
+            return estimate
+    change = np.abs(norm[after] - norm[before])
+    return np.fmax(np.nan_to_num(change), 1e-2 * np.nan_to_num(norm[after]))

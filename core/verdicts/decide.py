@@ -1,0 +1,131 @@
+"""Give every pair its verdict: first hit of the order in docs/concepts.md.
+
+A row is *flagged* when it differs by more than its bound. Flags are local: each is decided from the row and its sources alone.
+Then *taint* flows: from flagged rows along the data flow, until a row whose difference is no more than a fresh computation may
+show (it has healed). A flagged row without tainted sources is introduced; one with them is suspect; an unflagged row with tainted
+sources is inherited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.comparison import Verdict
+from msprobe.core.sites import Role
+from msprobe.core.verdicts.bounds import Bounds
+from msprobe.core.verdicts.errors import Errors
+from msprobe.core.verdicts.flow import Edges, Flow
+from msprobe.core.verdicts.table import PairTable
+
+
+@dataclass
+class Decisions:
+    """Per row: the verdict and why; ``flagged`` and ``tainted`` are kept for the story."""
+
+    verdict: NDArray[np.object_]
+    reason: NDArray[np.object_]
+    flagged: NDArray[np.bool_]
+    tainted: NDArray[np.bool_]
+
+
+def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Decisions:
+    """Decides all rows."""
+    judgeable = table.matched & (~np.isnan(errors.difference) | errors.nonfinite) & ~np.isnan(bounds.total)
+    edges = np.concatenate([flow.edges, flow.across_steps])
+    with np.errstate(invalid="ignore"):
+        differs = judgeable & ~errors.equal & (errors.nonfinite | (errors.difference > 0))
+        flagged = differs & (errors.nonfinite | (errors.difference > bounds.total))
+        healed = judgeable & ~errors.nonfinite & (errors.difference <= bounds.local)
+    flips = _undecidable_flips(table, differs, judgeable, edges)
+    blind = _without_judged_source(table, judgeable, edges) & flagged
+    flagged &= ~blind & ~flips
+    tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
+    decisions = Decisions(np.full(len(table), "", dtype=object), np.full(len(table), "", dtype=object), flagged, tainted)
+    _fill(decisions, table, errors, _Masks(judgeable, blind, flips, healed))
+    return decisions
+
+
+def _undecidable_flips(
+    table: PairTable, differs: NDArray[np.bool_], judgeable: NDArray[np.bool_], edges: Edges
+) -> NDArray[np.bool_]:
+    """Finds discrete results (token ids, choices of experts) that flipped while their continuous sources differ by rounding."""
+    discrete = table.candidate.discrete & table.reference.discrete & differs & table.is_role(Role.OUTPUT, Role.INPUT)
+    if not discrete.any() or not len(edges):
+        return np.zeros(len(table), dtype=bool)
+    unequal = np.zeros(len(table), dtype=bool)
+    unequal[edges[differs[edges[:, 0]], 1]] = True
+    return discrete & unequal & judgeable
+
+
+def _without_judged_source(table: PairTable, judgeable: NDArray[np.bool_], edges: Edges) -> NDArray[np.bool_]:
+    """Finds rows that have sources, none of which could be judged."""
+    known = np.zeros(len(table), dtype=bool)
+    judged = np.zeros(len(table), dtype=bool)
+    if len(edges):
+        known[edges[:, 1]] = True
+        judged[edges[judgeable[edges[:, 0]], 1]] = True
+    return known & ~judged
+
+
+def spread_taint(seeds: NDArray[np.bool_], healed: NDArray[np.bool_], edges: Edges, count: int) -> NDArray[np.bool_]:
+    """Gives the rows with a seed among their ancestors, not counting paths through healed rows. Seeds are not tainted by themselves."""
+    tainted = np.zeros(count, dtype=bool)
+    if not seeds.any() or not len(edges):
+        return tainted
+    order = np.argsort(edges[:, 0], kind="stable")
+    targets = edges[order, 1]
+    starts = np.searchsorted(edges[order, 0], np.arange(count + 1))
+    frontier = np.flatnonzero(seeds)
+    visited = seeds.copy()
+    while len(frontier):
+        lengths = starts[frontier + 1] - starts[frontier]
+        index = np.repeat(starts[frontier] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) + np.arange(lengths.sum())
+        reached = np.unique(targets[index])
+        tainted[reached] = True
+        frontier = reached[~visited[reached] & ~healed[reached]]
+        visited[reached] = True
+    return tainted
+
+
+@dataclass(frozen=True)
+class _Masks:
+    """What else decides: rows that can be judged, whose sources cannot, whose choice flipped, that healed."""
+
+    judgeable: NDArray[np.bool_]
+    blind: NDArray[np.bool_]
+    flips: NDArray[np.bool_]
+    healed: NDArray[np.bool_]
+
+
+def _fill(decisions: Decisions, table: PairTable, errors: Errors, masks: _Masks) -> None:
+    flagged, tainted = decisions.flagged, decisions.tainted
+    c, r = table.candidate.present, table.reference.present
+    unjudged = np.where(errors.reason != "", errors.reason, "what rounding explains is unknown here")
+    healthy = ~(flagged | tainted)
+    rules = [
+        (c & ~r, Verdict.UNMATCHED, "only in the candidate"),
+        (r & ~c, Verdict.UNMATCHED, "only in the reference"),
+        (~masks.judgeable, Verdict.INCONCLUSIVE, unjudged),
+        (masks.blind, Verdict.INCONCLUSIVE, "it differs, and none of what it was computed from could be judged"),
+        (masks.flips, Verdict.INCONCLUSIVE, "a choice flipped where its inputs differ; by what margin is unknown"),
+        (errors.equal, Verdict.EQUAL, "same bits"),
+        (healthy & errors.identical, Verdict.NORMAL, "no recorded number differs"),
+        (healthy, Verdict.NORMAL, "the difference is within rounding"),
+        (flagged & errors.nonfinite & ~tainted, Verdict.INTRODUCED, "NaN or Inf on one side only, from sources that agree"),
+        (flagged & ~tainted, Verdict.INTRODUCED, "it differs by more than rounding explains, and what it was computed from agrees"),
+        (flagged & errors.nonfinite, Verdict.SUSPECT, "NaN or Inf on one side only; its sources differ too"),
+        (flagged, Verdict.SUSPECT, "it differs by more than its differing sources explain"),
+        (tainted & errors.identical, Verdict.NORMAL, "no recorded number differs, though its sources do"),
+        (masks.healed, Verdict.NORMAL, "the difference is within rounding, though its sources differ"),
+        (tainted, Verdict.INHERITED, "its sources differ, and explain this difference"),
+    ]
+    open_ = np.ones(len(table), dtype=bool)
+    for condition, verdict, reason in rules:
+        hit = open_ & condition
+        decisions.verdict[hit] = verdict.value
+        decisions.reason[hit] = reason[hit] if isinstance(reason, np.ndarray) else reason
+        open_ &= ~hit
+    assert not open_.any()

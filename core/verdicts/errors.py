@@ -1,0 +1,154 @@
+"""How far the two sides of each pair are apart, from the best evidence that was recorded.
+
+In this order: saved tensors (exact), checksums (equal bits), sketches (an estimate of the L2 norm of the difference), statistics
+(a lower bound of it: two tensors whose norms, means or extremes differ are at least that far apart, but equal statistics cannot
+rule out a permutation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.records import Status
+from msprobe.core.sketches import estimate_error
+from msprobe.core.verdicts.table import PairTable, Side, usable
+
+TENSOR, SKETCH, STATISTICS, CHECKSUM, EMPTY = "tensor", "sketch", "statistics", "checksum", "empty"
+
+
+@dataclass
+class Errors:
+    """One entry per pair. ``difference`` is the L2 norm of candidate minus reference over the finite elements (NaN: unknown).
+
+    ``kind`` is what it was computed from, ``equal`` that the bits are proved equal, ``identical`` that nothing recorded
+    differs, ``nonfinite`` that NaN or Inf stand in other places or numbers on the two sides; ``reason`` says why it is unknown.
+    """
+
+    difference: NDArray[np.float64]
+    kind: NDArray[np.object_]
+    equal: NDArray[np.bool_]
+    identical: NDArray[np.bool_]
+    nonfinite: NDArray[np.bool_]
+    reason: NDArray[np.object_]
+
+
+#: Measures the saved tensors of a row: L2 of the difference, equal bits, non-finite pattern differs; None if one is missing.
+MeasureTensors = Callable[[int], "tuple[float, bool, bool] | None"]
+
+
+def measure_errors(table: PairTable, measure_tensors: MeasureTensors, progress: Callable[[Iterable[int]], Iterable[int]]) -> Errors:
+    """Measures every matched pair."""
+    c, r = table.candidate, table.reference
+    count = len(table)
+    errors = Errors(
+        difference=np.full(count, np.nan),
+        kind=np.full(count, "", dtype=object),
+        equal=np.zeros(count, dtype=bool),
+        identical=np.zeros(count, dtype=bool),
+        nonfinite=np.zeros(count, dtype=bool),
+        reason=np.full(count, "", dtype=object),
+    )
+    both = usable(c) & usable(r)
+    _explain_unusable(table, errors)
+    same_shape = c.shape == r.shape
+    errors.reason[both & ~same_shape] = "the shapes differ and no rule says how they correspond"
+    comparable = both & same_shape
+    empty = comparable & (c.elements == 0)
+    _settle(errors, empty, 0.0, EMPTY)
+    errors.equal |= empty
+    open_ = comparable & ~empty
+    _by_statistics(c, r, open_, errors)
+    _by_sketch(c, r, open_, errors)
+    _by_checksum(c, r, open_, errors)
+    _by_tensors(c, r, open_ & ~errors.equal, errors, measure_tensors, progress)
+    unknown = open_ & np.isnan(errors.difference) & ~errors.nonfinite
+    errors.reason[unknown] = "neither side's statistics nor tensors allow an error to be computed"
+    return errors
+
+
+def _explain_unusable(table: PairTable, errors: Errors) -> None:
+    for name, side in (("candidate", table.candidate), ("reference", table.reference)):
+        for status in Status:
+            if status != Status.MEASURED:
+                hit = table.matched & (side.status == status)
+                errors.reason[hit] = f"the {name} holds no statistics here ({status.name.lower().replace('_', ' ')})"
+
+
+def _settle(errors: Errors, rows: NDArray[np.bool_], difference: float, kind: str) -> None:
+    errors.difference[rows] = difference
+    errors.kind[rows] = kind
+    errors.identical[rows] = True
+
+
+def _by_statistics(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -> None:
+    x, y = c.statistics, r.statistics
+    recorded = open_ & ~np.isnan(x["nan"]) & ~np.isnan(y["nan"])
+    for name in ("nan", "pos_inf", "neg_inf"):
+        errors.nonfinite |= recorded & (x[name] != y[name])
+    finite = np.minimum(*(s.elements - sum(s.statistics[name] for name in ("nan", "pos_inf", "neg_inf")) for s in (c, r)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        bounds = [np.abs(x["norm"] - y["norm"]), np.abs(x["mean"] - y["mean"]) * np.sqrt(finite)]
+        bounds += [np.abs(x[name] - y[name]) for name in ("min", "max")]
+    lower = np.fmax.reduce(bounds)
+    none_finite = recorded & (finite == 0)
+    lower[none_finite] = 0.0
+    rows = recorded & ~np.isnan(lower)
+    errors.difference[rows] = lower[rows]
+    errors.kind[rows] = STATISTICS
+    same = np.logical_and.reduce([(x[name] == y[name]) | (np.isnan(x[name]) & np.isnan(y[name])) for name in x])
+    errors.identical |= rows & same
+
+
+def _by_sketch(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -> None:
+    if c.sketch is None or r.sketch is None:
+        return
+    estimate = estimate_error(c.sketch, r.sketch)
+    rows = open_ & ~np.isnan(estimate)
+    # The statistics' lower bound is certain, the sketch an estimate: the larger of both.
+    errors.difference[rows] = np.fmax(estimate[rows], errors.difference[rows])
+    errors.kind[rows] = SKETCH
+    errors.identical[rows] &= estimate[rows] == 0
+
+
+def _by_checksum(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -> None:
+    held = open_ & c.has_checksum & r.has_checksum & (c.dtype == r.dtype)
+    equal = held & (c.checksum == r.checksum)
+    _settle(errors, equal, 0.0, CHECKSUM)
+    errors.equal |= equal
+    errors.nonfinite &= ~equal
+    errors.identical &= ~(held & ~equal)
+
+
+def _by_tensors(  # noqa: PLR0913  # the two sides, the rows, the result, and the two functions that do the work
+    c: Side,
+    r: Side,
+    open_: NDArray[np.bool_],
+    errors: Errors,
+    measure_tensors: MeasureTensors,
+    progress: Callable[[Iterable[int]], Iterable[int]],
+) -> None:
+    rows = np.flatnonzero(open_ & (c.tensor >= 0) & (r.tensor >= 0))
+    for row in progress(rows.tolist()):
+        measured = measure_tensors(row)
+        if measured is None:
+            continue
+        difference, equal, nonfinite = measured
+        errors.difference[row] = difference
+        errors.kind[row] = TENSOR
+        errors.equal[row] = equal and c.dtype[row] == r.dtype[row]
+        errors.identical[row] = difference == 0 and not nonfinite
+        errors.nonfinite[row] = nonfinite
+
+
+def relative(errors: Errors, table: PairTable) -> NDArray[np.float64]:
+    """Gives the L2 error relative to the reference's norm: 0 for none, Inf against a zero reference or other non-finite values."""
+    norm = table.reference.statistics["norm"]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = errors.difference / norm
+    error[errors.difference == 0] = 0.0
+    error[errors.nonfinite] = np.inf
+    return error

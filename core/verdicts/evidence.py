@@ -1,0 +1,115 @@
+"""What speaks for a source: sizes, exact factors, non-finite counts, differing scalars, leftovers of the step before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.sites import Direction, Role
+from msprobe.core.verdicts.constants import Constants
+from msprobe.core.verdicts.errors import Errors
+from msprobe.core.verdicts.facts import FactTable, differing_facts
+from msprobe.core.verdicts.flow import Flow
+from msprobe.core.verdicts.table import DIRECTIONS, PairTable
+
+if TYPE_CHECKING:
+    from msprobe.core.comparison import ContextDifference
+
+#: Ratios that bugs make: sums instead of means, a step counted twice, a sign. Powers of two up to a large mesh, and small counts.
+_FACTORS = tuple(sorted({*range(2, 17), *(2**k for k in range(5, 13))}))
+
+#: How many agreeing sources are named.
+_NAMED_SOURCES = 4
+
+
+class EvidenceFinder:
+    """Looks for evidence in what both runs recorded."""
+
+    def __init__(self, table: PairTable, errors: Errors, flow: Flow, constants: Constants) -> None:
+        self._table, self._errors, self._flow, self._constants = table, errors, flow, constants
+        self._facts: dict[str, list[ContextDifference]] = defaultdict(list)
+        for difference in differing_facts([FactTable.of_rank(match) for match in table.matches]):
+            self._facts[difference.node].append(difference)
+        self._sources: dict[int, list[int]] = defaultdict(list)
+        for source, target in flow.edges.tolist():
+            self._sources[target].append(source)
+
+    def evidence(self, rows: list[int], node: str, *, error: float, bound: float) -> tuple[str, ...]:
+        """Gives sentences, the most telling first."""
+        found = [*self._leftover(rows), *self._factor(rows), *self._nonfinite(rows[0]), *self._scalars(node)]
+        if np.isfinite(error):
+            explained = f"rounding and its inputs explain {bound:.1e}" if np.isfinite(bound) else "nothing there explains any"
+            found.append(f"relative error {error:.1e} ({self._errors.kind[rows[0]]}); {explained}")
+        return (*found, *self._agreeing(rows[0]))
+
+    def _nonfinite(self, row: int) -> list[str]:
+        found = []
+        for name, word in (("nan", "NaN"), ("pos_inf", "+Inf"), ("neg_inf", "-Inf")):
+            c, r = (side.statistics[name][row] for side in (self._table.candidate, self._table.reference))
+            if c != r and not (np.isnan(c) or np.isnan(r)):
+                found.append(f"{word}: {int(c)} in the candidate, {int(r)} in the reference")
+        return found
+
+    def _scalars(self, node: str) -> list[str]:
+        return [f"{d.name}: {d.candidate} in the candidate, {d.reference} in the reference" for d in self._facts.get(node, ())]
+
+    def _factor(self, rows: list[int]) -> list[str]:
+        factors = {self.exact_factor(row) for row in rows}
+        if len(factors) != 1 or None in factors:
+            return []
+        (factor,) = factors
+        return [f"the candidate is exactly {factor} times the reference"]
+
+    def exact_factor(self, row: int) -> str | None:
+        """Gives the clean factor between the two sides of a row (2, 1/4, -1 ...), or None."""
+        x, y = (side.sketch[row] if side.sketch is not None else None for side in (self._table.candidate, self._table.reference))
+        if x is None or y is None or np.isnan(x).any() or np.isnan(y).any() or not np.any(y):
+            return None
+        ratio = float(x @ y / (y @ y))
+        if np.linalg.norm(x - ratio * y) > self._constants.exact_factor * np.linalg.norm(x):
+            return None
+        sign, size = ("-" if ratio < 0 else ""), abs(ratio)
+        for factor in (1, *_FACTORS):
+            for value, text in ((float(factor), f"{factor}"), (1.0 / factor, f"1/{factor}")):
+                if abs(size - value) <= self._constants.exact_factor * value and (sign or factor != 1):
+                    return f"{sign}{text}"
+        return None
+
+    def _leftover(self, rows: list[int]) -> list[str]:
+        """Recognises accumulated gradients that still hold those of the step before: a missing zero_grad."""
+        table, sketches = self._table, self._table.candidate.sketch
+        if sketches is None or table.reference.sketch is None:
+            return []
+        updates = np.flatnonzero(table.is_role(Role.GRADIENT) & table.is_direction(Direction.UPDATE))
+        row_of = {(int(table.site[row]), int(table.step[row])): row for row in updates.tolist()}
+        held, seen = 0, 0
+        for row in rows:
+            if DIRECTIONS[int(table.sites.direction[table.site[row]])] != Direction.UPDATE.value:
+                return []
+            before = row_of.get((int(table.site[row]), int(table.step[row]) - 1))
+            if before is None:
+                continue
+            seen += 1
+            surplus = sketches[row] - table.reference.sketch[row] - sketches[before]
+            held += bool(np.linalg.norm(surplus) <= 1e-2 * np.linalg.norm(sketches[before]))
+        if not seen or held < seen / 2:
+            return []
+        return ["the surplus is the gradient of the step before: zero_grad is missing"]
+
+    def _agreeing(self, row: int) -> list[str]:
+        names = []
+        for source in self._sources.get(row, ()):
+            site = self._table.site[source]
+            name = str(self._table.sites.candidate_node[site] or self._table.sites.reference_node[site])
+            if name and name not in names:
+                names.append(name)
+        if not names:
+            return []
+        more = f" and {len(names) - _NAMED_SOURCES} more" if len(names) > _NAMED_SOURCES else ""
+        guessed = " (supposed from the order of execution)" if self._flow.by_order[row] else ""
+        return [f"computed from: {', '.join(names[:_NAMED_SOURCES])}{more}; all agree{guessed}"]
+
+

@@ -1,0 +1,176 @@
+"""From introduced rows to independent sources: who is to blame, and what speaks for it.
+
+One source stands for all introduced rows of one node in one direction: a bug shows again at every step and on every rank.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.comparison import Source, Verdict
+from msprobe.core.sites import Direction, Role
+from msprobe.core.verdicts.constants import Constants
+from msprobe.core.verdicts.decide import Decisions
+from msprobe.core.verdicts.errors import Errors
+from msprobe.core.verdicts.evidence import EvidenceFinder
+from msprobe.core.verdicts.bounds import Bounds
+from msprobe.core.verdicts.flow import Flow
+from msprobe.core.verdicts.table import DIRECTIONS, ROLES, PairTable, row_order
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Everything known of the rows once they are decided."""
+
+    table: PairTable
+    errors: Errors
+    relative: NDArray[np.float64]
+    bounds: Bounds
+    flow: Flow
+    decisions: Decisions
+    constants: Constants
+
+
+@dataclass(frozen=True, slots=True)
+class _Blame:
+    """Whom a row points to: a node, whether it is the node's own code between its modules, and what kind of place it is."""
+
+    node: str
+    node_class: str
+    own_code: bool
+    place: str
+
+
+def find_sources(judged: Judged) -> tuple[Source, ...]:
+    """Gives the independent sources in order of execution."""
+    table = judged.table
+    rows = np.flatnonzero(judged.decisions.verdict == Verdict.INTRODUCED.value)
+    if not len(rows):
+        return ()
+    depth = np.where(table.is_role(Role.PARAMETER, Role.BUFFER), 0, 1)
+    rows = rows[np.lexsort((table.order[rows], table.rank[rows], table.micro_step[rows], depth[rows], table.step[rows]))]
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    blames: dict[int, _Blame] = {}
+    for row in rows.tolist():
+        blame = blames[row] = _blame(table, row)
+        groups[(blame.node, _side_of_pass(table, row), blame.place)].append(row)
+    _join_accumulation(groups, table)
+    finder = EvidenceFinder(judged.table, judged.errors, judged.flow, judged.constants)
+    place = np.argsort(row_order(table))
+    return tuple(_source(judged, rows, blames[rows[0]], finder, int(place[rows[0]])) for rows in groups.values())
+
+
+def _side_of_pass(table: PairTable, row: int) -> str:
+    direction = DIRECTIONS[int(table.sites.direction[table.site[row]])]
+    return Direction.FORWARD.value if direction == Direction.RECOMPUTE.value else direction
+
+
+def _blame(table: PairTable, row: int) -> _Blame:
+    facts, site = table.sites, int(table.site[row])
+    node = str(facts.candidate_node[site] or facts.reference_node[site])
+    node_class = str(facts.candidate_class[site] or facts.reference_class[site])
+    role = ROLES[int(facts.role[site])]
+    if role in (Role.PARAMETER.value, Role.BUFFER.value):
+        return _Blame(node, node_class, own_code=False, place=role)
+    if role == Role.GRADIENT.value and DIRECTIONS[int(facts.direction[site])] == Direction.UPDATE.value:
+        return _Blame(node, node_class, own_code=False, place="accumulation")
+    if role != Role.INPUT.value:
+        leaf = bool(facts.is_leaf[site] or facts.is_op[site])
+        return _Blame(node, node_class, own_code=role == Role.OUTPUT.value and not leaf, place="result")
+    parent = facts.parent[site]
+    if parent is None:
+        place = "loss" if DIRECTIONS[int(facts.direction[site])] == Direction.BACKWARD.value else "model input"
+        return _Blame(node, node_class, own_code=False, place=place)
+    return _Blame(str(parent), _class_of(table, str(parent)), own_code=True, place="result")
+
+
+def _class_of(table: PairTable, path: str) -> str:
+    for match in table.matches:
+        for node in (*match.candidate.nodes, *match.reference.nodes):
+            if node.path == path:
+                return node.class_name
+    return ""
+
+
+def _join_accumulation(groups: dict[tuple[str, str, str], list[int]], table: PairTable) -> None:
+    """Joins wrong accumulated gradients of several nodes: they have one cause, outside of the model."""
+    keys = [key for key in groups if key[2] == "accumulation"]
+    for key in keys[1:]:
+        groups[keys[0]].extend(groups.pop(key))
+
+
+def _source(judged: Judged, rows: list[int], blame: _Blame, finder: EvidenceFinder, shown_row: int) -> Source:
+    table, facts = judged.table, judged.table.sites
+    first = rows[0]
+    site = int(table.site[first])
+    nodes = {str(facts.candidate_node[table.site[row]]) for row in rows}
+    error, bound = float(judged.relative[first]), _relative_bound(judged, first)
+    return Source(
+        node="" if blame.place == "accumulation" and len(nodes) > 1 else blame.node,
+        node_class=blame.node_class,
+        site=describe_site(table, first),
+        direction=DIRECTIONS[int(facts.direction[site])],
+        role=ROLES[int(facts.role[site])],
+        argument=str(facts.argument[site]),
+        own_code=blame.own_code,
+        rank=int(table.rank[first]),
+        step=int(table.step[first]),
+        micro_step=int(table.micro_step[first]),
+        error=error,
+        error_eps=in_epsilons(judged, first),
+        bound=bound,
+        verdict=Verdict.INTRODUCED.value,
+        sentence=_sentence(table, first, blame, len(nodes)),
+        evidence=finder.evidence(rows, blame.node, error=error, bound=bound),
+        occurrences=len(rows),
+        ranks=tuple(sorted({int(table.rank[row]) for row in rows})),
+        steps=tuple(sorted({int(table.step[row]) for row in rows})),
+        row=shown_row,
+    )
+
+
+def describe_site(table: PairTable, row: int) -> str:
+    """Words where a tensor was seen: ``forward output 0 of model.layers.3.mlp``."""
+    facts, site = table.sites, int(table.site[row])
+    node = str(facts.candidate_node[site] or facts.reference_node[site]) or "the model"
+    call = int(max(facts.candidate_call[site], facts.reference_call[site]))
+    direction, role = DIRECTIONS[int(facts.direction[site])], ROLES[int(facts.role[site])]
+    again = f", call {call}" if call > 0 else ""
+    return f"{direction} {role} {facts.argument[site]} of {node}{again}"
+
+
+def in_epsilons(judged: Judged, row: int) -> float:
+    """Gives the error of a row in units of the roundoff of the coarser format; NaN for exact formats."""
+    roundoff = max(float(judged.table.candidate.roundoff[row]), float(judged.table.reference.roundoff[row]))
+    return float(judged.relative[row]) / roundoff if roundoff else float("nan")
+
+
+def _relative_bound(judged: Judged, row: int) -> float:
+    norm = float(judged.table.reference.statistics["norm"][row])
+    return float(judged.bounds.total[row]) / norm if norm > 0 else float("nan")
+
+
+def _sentence(table: PairTable, row: int, blame: _Blame, nodes: int) -> str:
+    step = int(table.step[row])
+    name = f"{blame.node or 'the model'} ({blame.node_class})" if blame.node_class else blame.node or "the model"
+    argument = table.sites.argument[table.site[row]]
+    backward = DIRECTIONS[int(table.sites.direction[table.site[row]])] == Direction.BACKWARD.value
+    going = " in backward" if backward else ""
+    if blame.place == Role.PARAMETER.value:
+        return f"Parameter {argument} of {name} differs at step {step}, before anything was computed from it."
+    if blame.place == Role.BUFFER.value:
+        return f"Buffer {argument} of {name} differs at step {step}, before anything was computed from it."
+    if blame.place == "accumulation":
+        what = f"The accumulated gradients of {nodes} modules differ" if nodes > 1 else f"The accumulated gradient of {name} differs"
+        return f"{what} at step {step}, while the gradients of its own passes agree."
+    if blame.place == "model input":
+        return f"The model's input {argument} differs at step {step}."
+    if blame.place == "loss":
+        return f"The gradient that the loss sends into the model differs at step {step}, while the model's outputs agree."
+    if blame.own_code:
+        return f"The own code of {name} computes something else{going} at step {step}: the modules around it agree."
+    return f"{name} computes something else{going} from agreeing inputs at step {step}."

@@ -1,0 +1,120 @@
+"""Say what the comparison says: the run's verdict, its exit code, one plain sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from msprobe.core.comparison import Coverage, Finding, RunVerdict, Source, Verdict
+from msprobe.core.verdicts.constants import Constants
+from msprobe.core.verdicts.sources import Judged, describe_site
+
+#: Exit codes of ``msprobe compare``.
+CLEAN, WRONG, BAD_INPUT, TOO_LITTLE = 0, 1, 2, 3
+
+
+def count_verdicts(judged: Judged) -> dict[str, int]:
+    """Counts the rows of each verdict."""
+    names, counts = np.unique(judged.decisions.verdict.astype(str), return_counts=True)
+    found = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return {verdict.value: int(found.get(verdict.value, 0)) for verdict in Verdict}
+
+
+def measure_coverage(judged: Judged) -> Coverage:
+    """Counts what was matched, aligned and judged."""
+    table = judged.table
+    matched = table.matched
+    aligned = matched & (table.candidate.shape == table.reference.shape)
+    conclusive = matched & (judged.decisions.verdict != Verdict.INCONCLUSIVE.value)
+    return Coverage(
+        records=len(table),
+        matched=int(matched.sum()),
+        aligned=int(aligned.sum()),
+        judged=int(conclusive.sum()),
+        unmatched_candidate=int((table.candidate.present & ~table.reference.present).sum()),
+        unmatched_reference=int((table.reference.present & ~table.candidate.present).sum()),
+    )
+
+
+def run_verdict(counts: dict[str, int], coverage: Coverage, constants: Constants) -> RunVerdict:
+    """Gives the worst of introduced, suspect, inherited only and clean; inconclusive where too little was judged.
+
+    What was found stands even where little was judged: too little coverage makes an absence of findings inconclusive,
+    not their presence.
+    """
+    if counts[Verdict.INTRODUCED.value]:
+        return RunVerdict.INTRODUCED
+    if counts[Verdict.SUSPECT.value]:
+        return RunVerdict.SUSPECT
+    covered = coverage.judged_share >= constants.min_coverage and coverage.matched_share >= constants.min_matched
+    if not covered:
+        return RunVerdict.INCONCLUSIVE
+    return RunVerdict.INHERITED_ONLY if counts[Verdict.INHERITED.value] else RunVerdict.CLEAN
+
+
+def exit_code(verdict: RunVerdict) -> int:
+    """Gives the exit code of a run verdict."""
+    if verdict is RunVerdict.INCONCLUSIVE:
+        return TOO_LITTLE
+    return WRONG if verdict in (RunVerdict.INTRODUCED, RunVerdict.SUSPECT) else CLEAN
+
+
+def tell(judged: Judged, verdict: RunVerdict, sources: Sequence[Source], coverage: Coverage) -> str:
+    """Gives the one sentence that stands for the whole comparison."""
+    matched, share = f"{coverage.matched:,} of {coverage.records:,} records", f"{coverage.judged_share:.1%}"
+    if verdict is RunVerdict.INTRODUCED:
+        others = len(sources) - 1
+        more = f" {others} more independent source{'s' if others > 1 else ''} follow{'' if others > 1 else 's'}." if others else ""
+        return sources[0].sentence + more
+    if verdict is RunVerdict.SUSPECT:
+        return _tell_suspect(judged)
+    if verdict is RunVerdict.INCONCLUSIVE:
+        if coverage.records == 0:
+            return "Nothing can be said: the two runs have no records in common steps."
+        return (
+            f"Nothing wrong was found, but too little could be judged to call it clean: {matched} have a partner "
+            f"({coverage.matched_share:.1%}), and {share} of these were judged."
+        )
+    if verdict is RunVerdict.INHERITED_ONLY:
+        return f"No place introduces a difference, yet some differ from the start; {share} of {matched} were judged."
+    return f"The two runs agree: {_closeness(judged)} in {share} of the matched records ({matched} matched)."
+
+
+def _closeness(judged: Judged) -> str:
+    rows = judged.table.matched
+    if bool(judged.errors.equal[rows].all()):
+        return "the same bits"
+    if bool(judged.errors.identical[rows].all()):
+        return "no recorded number differs"
+    return "all differences are within rounding"
+
+
+def _tell_suspect(judged: Judged) -> str:
+    rows = np.flatnonzero(judged.decisions.verdict == Verdict.SUSPECT.value)
+    first = rows[np.lexsort((judged.table.order[rows], judged.table.step[rows]))][0]
+    return (
+        f"No single source was found, but differences grow by more than they should; "
+        f"the first place is the {describe_site(judged.table, int(first))} at step {int(judged.table.step[first])}."
+    )
+
+
+def row_findings(judged: Judged) -> list[Finding]:
+    """Gives findings that concern many rows: other formats, non-finite values on both sides, guessed data flow."""
+    table, found = judged.table, []
+    matched = table.matched
+    formats: dict[tuple[str, str], int] = {}
+    differing = matched & (table.candidate.dtype != table.reference.dtype)
+    for pair in zip(table.candidate.dtype[differing].tolist(), table.reference.dtype[differing].tolist(), strict=True):
+        formats[pair] = formats.get(pair, 0) + 1
+    for (candidate, reference), count in sorted(formats.items()):
+        found.append(Finding("format", f"{count:,} records are {candidate} in the candidate and {reference} in the reference."))
+    both = matched & (np.nan_to_num(table.candidate.statistics["nan"]) > 0) & (np.nan_to_num(table.reference.statistics["nan"]) > 0)
+    if both.any():
+        first = int(np.flatnonzero(both)[np.argmin(table.order[both])])
+        found.append(Finding("health", f"{int(both.sum()):,} records hold NaN on both sides; first the {describe_site(table, first)}."))
+    guessed = judged.flow.by_order & matched
+    if guessed.any():
+        text = f"The data flow into {int(guessed.sum()):,} records is supposed from the order of execution, not traced."
+        found.append(Finding("data flow", text))
+    return found

@@ -1,0 +1,71 @@
+"""Measures from saved tensors and statistics, pair by pair, for the verdict and for the comparators' columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.measures import pair_measures
+from msprobe.core.verdicts.table import PairTable, usable
+
+if TYPE_CHECKING:
+    from msprobe.core.run.reader import RankRun
+
+Progress = Callable[[Iterable[int]], Iterable[int]]
+
+
+class TensorReader:
+    """Reads the saved tensors of both sides of a row."""
+
+    def __init__(self, table: PairTable) -> None:
+        self._table = table
+        self._runs: dict[int, tuple[RankRun, RankRun]] = {m.rank: (m.candidate, m.reference) for m in table.matches}
+
+    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Gives the values of both sides, or None where one was not saved."""
+        candidate, reference = self._runs[int(self._table.rank[row])]
+        x = candidate.tensor(int(self._table.candidate.row[row]))
+        y = reference.tensor(int(self._table.reference.row[row]))
+        return None if x is None or y is None else (x, y)
+
+    def measure(self, row: int) -> tuple[float, bool, bool] | None:
+        """Gives the L2 norm of the difference, whether all bits are equal, and whether non-finite values differ."""
+        pair = self.read(row)
+        if pair is None:
+            return None
+        measured = pair_measures(*pair)
+        return float(measured.l2_difference), bool(measured.equal), bool(measured.nonfinite_differs)
+
+
+def compare_columns(table: PairTable, comparators: Sequence[Any], progress: Progress) -> dict[str, NDArray[np.float64]]:
+    """Gives one column for each comparator that has something to work on; NaN where it has not."""
+    columns: dict[str, NDArray[np.float64]] = {}
+    of_statistics = [c for c in comparators if hasattr(c, "compare_statistics")]
+    of_tensors = [c for c in comparators if hasattr(c, "compare")]
+    both = usable(table.candidate) & usable(table.reference) & (table.candidate.shape == table.reference.shape)
+    for comparator in of_statistics:
+        sides = [_statistics(side, both) for side in (table.candidate, table.reference)]
+        columns[comparator.name] = np.full(len(table), np.nan)
+        columns[comparator.name][both] = comparator.compare_statistics(*sides)
+    rows = np.flatnonzero(both & (table.candidate.tensor >= 0) & (table.reference.tensor >= 0))
+    if not len(rows) or not of_tensors:
+        return columns
+    reader = TensorReader(table)
+    for comparator in of_tensors:
+        columns[comparator.name] = np.full(len(table), np.nan)
+    for row in progress(rows.tolist()):
+        pair = reader.read(row)
+        for comparator in of_tensors if pair is not None else ():
+            columns[comparator.name][row] = comparator.compare(*pair)
+    return columns
+
+
+def _statistics(side: Any, rows: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    found = {name: column[rows] for name, column in side.statistics.items()}
+    found["elements"] = side.elements[rows]
+    found["checksum"] = side.checksum[rows]
+    found["has_checksum"] = side.has_checksum[rows]
+    return found
