@@ -96,7 +96,7 @@ class Reducer(Protocol):
     def describe(self, tensor: Any) -> Form: ...
 
     def measure(self, tensor: Any, what: frozenset[str]) -> int:
-        """Starts measuring statistics, sketch and checksums, as asked, and gives the slot that the result will be found in by ``collect``."""
+        """Starts measuring statistics, sketch and checksums, as asked; gives their row in what ``collect`` gives."""
         ...
 
     def collect(self) -> Mapping[str, NDArray[Any]]:

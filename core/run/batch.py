@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from msprobe.core.graph import EdgeSource
-from msprobe.core.sites import Direction, Form, Node, Role
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.graph import EdgeSource
+    from msprobe.core.sites import Direction, Form, Node, Role
 
 #: A rough size of one entry of the catalogue in memory, for the bound of the queue.
 _ENTRY_BYTES = 200
+_ENTRIES = ("nodes", "sites", "forms", "edges", "stacks", "facts", "events")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,12 @@ class Event:
     count: int = 1
 
 
+def raw_bytes(data: Any) -> memoryview:
+    """Gives the bytes of an array or a buffer, without a copy when they lie in one piece."""
+    array = np.ascontiguousarray(data) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    return array.reshape(-1).view(np.uint8).data
+
+
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
     """A tensor's exact bits on the host; ``seq`` is the record that it belongs to."""
@@ -102,7 +111,7 @@ class SavedTensor:
 
     @property
     def nbytes(self) -> int:
-        return memoryview(self.data).nbytes
+        return raw_bytes(self.data).nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +156,12 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """Gives about how much memory the batch holds."""
-        entries = sum(map(len, (self.nodes, self.sites, self.forms, self.edges, self.stacks, self.facts, self.events)))
+        entries = sum(len(getattr(self, name)) for name in _ENTRIES)
         records = sum(np.asarray(column).nbytes for column in self.records.values())
         saved = sum(t.nbytes for t in self.tensors) + sum(r.nbytes for r in self.rows)
         return entries * _ENTRY_BYTES + records + saved
 
     def take_over(self, earlier: Batch) -> None:
         """Puts the catalogue, facts and events of an earlier batch in front of this one's."""
-        for name in ("nodes", "sites", "forms", "edges", "stacks", "facts", "events"):
+        for name in _ENTRIES:
             getattr(self, name)[:0] = getattr(earlier, name)

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe.core.graph import EdgeSource
-from msprobe.core.run.segment_reader import SegmentReader
-from msprobe.core.run.streams import Values
 from msprobe.core.sites import Direction, Form, Node, NodeKind, Role, Site
+
+if TYPE_CHECKING:
+    from msprobe.core.run.segment_reader import SegmentReader
+    from msprobe.core.run.streams import Values
 
 _Numbers = NDArray[np.int64]
 _KeyT = TypeVar("_KeyT", bound=Hashable)

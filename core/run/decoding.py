@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _NUMPY = {
     "fp64": "float64",
@@ -69,4 +71,5 @@ def _fp8(dtype: str) -> NDArray[np.float32]:
     else:
         last = exponent == 2**exponent_bits - 1
         values[last] = np.where(mantissa[last] > 0, np.nan, np.copysign(np.inf, values[last]))
-    return values.astype(np.float32)
+    exact: NDArray[np.float32] = values.astype(np.float32)
+    return exact

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.errors import RunError
 from msprobe.core.records import Column, filler, record_columns
@@ -19,11 +18,13 @@ from msprobe.core.run.batch import Event, Fact, RankInfo, RunHeader
 from msprobe.core.run.catalogue import Catalogue, SiteTable
 from msprobe.core.run.decoding import decode
 from msprobe.core.run.segment_reader import SegmentReader, from_members, read_json
-from msprobe.core.sites import Form, Node
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from msprobe.core.sites import Form, Node
 
 __all__ = ["RankRun", "Run", "SiteTable", "open_run"]
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,11 +22,13 @@ from msprobe.core.errors import RunError, RunVersionError
 from msprobe.core.graph import EdgeSource
 from msprobe.core.records import Status, filler, record_columns
 from msprobe.core.run import layout
-from msprobe.core.run.batch import Batch, Event, RankInfo, RunHeader
 from msprobe.core.run.files import AppendFile, create_whole
 from msprobe.core.run.streams import Encoder, Values
 from msprobe.core.run.tensors import StoredTensor, shards, write_shard
 from msprobe.core.sites import Direction, Role
+
+if TYPE_CHECKING:
+    from msprobe.core.run.batch import Batch, Event, RankInfo, RunHeader
 
 _DIRECTION_CODES = {direction: code for code, direction in enumerate(Direction)}
 _ROLE_CODES = {role: code for code, role in enumerate(Role)}
@@ -224,7 +226,8 @@ def _create_run(run: Path, header: RunHeader) -> None:
     if run.is_file():
         raise RunError(f"{run}: is a file; give a new or empty directory")
     run.mkdir(parents=True, exist_ok=True)
-    strangers = [p.name for p in run.iterdir() if p.name not in layout.RUN_ENTRIES and not p.name.startswith(".run.json")]
+    ours = (*layout.RUN_ENTRIES, ".run.json")
+    strangers = [entry.name for entry in run.iterdir() if not entry.name.startswith(ours)]
     if not (run / layout.RUN_FILE).exists() and strangers:
         raise RunError(f"{run}: holds {strangers[0]!r} and no run; give a new or empty directory")
     content = {

@@ -8,12 +8,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-import nanoarrow as na
+import nanoarrow as na  # type: ignore[import-untyped]
 import numpy as np
-from nanoarrow.c_array_stream import CArrayStream, c_array_stream
-from nanoarrow.ipc import InputStream, StreamWriter
+from nanoarrow.c_array_stream import CArrayStream, c_array_stream  # type: ignore[import-untyped]
+from nanoarrow.ipc import InputStream, StreamWriter  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 #: A column in memory: numbers, or one text (None: null) or tuple of integers per row.
@@ -146,13 +147,14 @@ def _decode_column(field: Field, parts: list[tuple[Any, int]]) -> Values:
         return [text for part, length in parts for text in _decode_text(part, length)]
     if field.dtype == "integers":
         return [row for part, length in parts for row in _decode_integers(part, length)]
+    chunks: list[NDArray[Any]]
     if field.width:
         chunks = [np.asarray(part.child(0).buffer(1)).reshape(length, field.width) for part, length in parts]
-        empty = np.empty((0, field.width), field.dtype)
+        shape: tuple[int, ...] = (0, field.width)
     else:
         chunks = [np.asarray(part.buffer(1))[:length] for part, length in parts]
-        empty = np.empty(0, field.dtype)
-    return np.concatenate([empty, *chunks]).astype(field.dtype, copy=False)
+        shape = (0,)
+    return np.concatenate([np.empty(shape, field.dtype), *chunks]).astype(field.dtype, copy=False)
 
 
 def _decode_text(part: Any, length: int) -> Iterator[str | None]:
@@ -160,9 +162,9 @@ def _decode_text(part: Any, length: int) -> Iterator[str | None]:
     data = bytes(part.buffer(2))
     if data.isascii():
         text = data.decode("ascii")
-        values: list[Any] = [text[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        values: list[Any] = [text[a:b] for a, b in pairwise(offsets)]
     else:
-        values = [data[a:b].decode() for a, b in zip(offsets, offsets[1:], strict=False)]
+        values = [data[a:b].decode() for a, b in pairwise(offsets)]
     if part.null_count:
         valid = np.unpackbits(np.asarray(part.buffer(0)).view(np.uint8), count=length, bitorder="little")
         values = [v if ok else None for v, ok in zip(values, valid.tolist(), strict=True)]
@@ -172,4 +174,4 @@ def _decode_text(part: Any, length: int) -> Iterator[str | None]:
 def _decode_integers(part: Any, length: int) -> Iterator[tuple[int, ...]]:
     offsets = np.asarray(part.buffer(1))[: length + 1].tolist()
     flat = np.asarray(part.child(0).buffer(1)).tolist()
-    return iter([tuple(flat[a:b]) for a, b in zip(offsets, offsets[1:], strict=False)])
+    return iter([tuple(flat[a:b]) for a, b in pairwise(offsets)])

@@ -14,12 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.errors import RunError
+from msprobe.core.run.batch import raw_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Bytes after which a shard is closed. One tensor larger than that has a shard of its own.
 SHARD_BYTES = 256 * 2**20
@@ -58,7 +61,7 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
-        return memoryview(self.data).nbytes
+        return raw_bytes(self.data).nbytes
 
 
 def shards(tensors: Sequence[StoredTensor], limit: int = SHARD_BYTES) -> Iterator[list[StoredTensor]]:
@@ -128,8 +131,7 @@ def _stored_as(tensor: StoredTensor) -> tuple[str, list[int]]:
 
 
 def _write_all(file: BinaryIO, data: NDArray[Any] | bytes | bytearray | memoryview) -> None:
-    rest = memoryview(data)
-    rest = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8)) if rest.ndim != 1 else rest.cast("B")
+    rest = raw_bytes(data)
     while rest:
         rest = rest[file.write(rest) :]
 

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.records import HAS
 from msprobe.core.run.batch import (
@@ -34,6 +34,9 @@ from msprobe.core.run.batch import (
     SiteRow,
 )
 from msprobe.core.run.segment_writer import SegmentWriter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "PATIENCE",
