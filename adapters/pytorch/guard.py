@@ -1,0 +1,54 @@
+"""The one place that keeps the recorder's failures out of the user's step."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Reporting(Protocol):
+    """Has a place to report failures to."""
+
+    failures: Failures
+
+
+S = TypeVar("S", bound=Reporting)
+
+
+class Failures:
+    """Failures of hooks by place and module: each is reported once, and is not tried again for that module."""
+
+    def __init__(self, report: Callable[[str, str], None]) -> None:
+        self._report = report
+        self._disabled: set[tuple[str, str]] = set()
+
+    def disabled(self, place: str, subject: str) -> bool:
+        """Tells whether the place has failed for this subject before."""
+        return bool(subject) and (place, subject) in self._disabled
+
+    def add(self, place: str, subject: str, error: BaseException) -> None:
+        """Notes a failure and switches the place off for the subject."""
+        self._disabled.add((place, subject))
+        self._report(f"{place} failed and is switched off here: {type(error).__name__}: {error}", subject)
+
+
+def guarded(function: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R | None]:
+    """Makes a method that never raises: a failure is reported once, by method and first argument's ``path``."""
+    place = function.__name__.strip("_")
+
+    @functools.wraps(function)
+    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        subject: Any = getattr(args[0], "path", "") if args else ""
+        if self.failures.disabled(place, subject):
+            return None
+        try:
+            return function(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - law 6: a recorder never raises into the user's step
+            self.failures.add(place, subject, error)
+            return None
+
+    return call

@@ -1,0 +1,336 @@
+"""Watches the calls of modules through forward hooks, on recorded steps only."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from msprobe.adapters.pytorch.attribution import ModuleCall
+from msprobe.adapters.pytorch.compiled import CompiledCall, alters_fast_path
+from msprobe.adapters.pytorch.guard import guarded
+from msprobe.adapters.pytorch.nodes import WatchedModule, declare, is_compiled, named_modules, settings
+from msprobe.adapters.pytorch.stacks import python_stack
+from msprobe.adapters.pytorch.structures import call_places, plain, result_places
+from msprobe.core.sites import Direction, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from msprobe.adapters.pytorch.attribution import Attribution
+    from msprobe.adapters.pytorch.gradients import Gradients
+    from msprobe.adapters.pytorch.guard import Failures
+    from msprobe.adapters.pytorch.observing import Observer
+    from msprobe.adapters.pytorch.parameters import Parameters
+    from msprobe.core.options import RecordOptions
+
+_CALL_IMPL = torch.nn.Module._call_impl.__code__
+#: Raised by checkpointing to end a recomputation early; not a failure.
+_EARLY_STOP = "_StopRecomputationError"
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """A module call under way, and which exception was being handled when it began."""
+
+    call: ModuleCall
+    watched: WatchedModule
+    exception: int
+    stack: tuple[str, ...] | None
+
+
+class ModuleWatcher:
+    """Hooks the modules of one or more root modules and records what they are called with and give back."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        gradients: Gradients,
+        parameters: Parameters,
+        attribution: Attribution,
+        options: RecordOptions,
+        failures: Failures,
+    ) -> None:
+        self.failures = failures
+        #: Called before an outermost forward call of a watched module; gives whether the step is recorded.
+        self.on_outermost: Callable[[WatchedModule], bool] = lambda watched: True
+        self._observer = observer
+        self._recorder = observer.recorder
+        self._gradients = gradients
+        self._parameters = parameters
+        self._attribution = attribution
+        self._options = options
+        self._records_calls = options.level != "op"
+        self._roots: dict[str, torch.nn.Module] = {}
+        self._watched: dict[int, WatchedModule] = {}
+        self._modules: dict[int, torch.nn.Module] = {}
+        self._numbers = count()
+        self._handles: list[Any] = []
+        self._layout: list[tuple[str, int, bool, bool]] = []
+        self._frames = threading.local()
+        self._calls: Counter[tuple[int, Direction, int]] = Counter()
+        self._leader: WatchedModule | None = None
+        self._process = os.getpid()
+        self._reported_exception = 0
+
+    # -- what is watched
+
+    def add_root(self, module: torch.nn.Module, prefix: str) -> None:
+        """Adds a model; the paths of its modules begin with ``prefix``."""
+        self._roots[prefix] = module
+
+    def pairs(self) -> Iterator[tuple[WatchedModule, torch.nn.Module]]:
+        """Gives every watched module with its node."""
+        for number, watched in self._watched.items():
+            yield watched, self._modules[number]
+
+    def parameter_ids(self) -> set[int]:
+        """Gives the identities of all parameters of the roots."""
+        return {id(parameter) for root in self._roots.values() for parameter in root.parameters()}
+
+    @property
+    def attached(self) -> bool:
+        """Tells whether hooks are in place."""
+        return bool(self._handles)
+
+    def attach(self) -> bool:
+        """Puts hooks on every module, afresh when the model has changed; tells whether it has."""
+        found = [entry for prefix, root in self._roots.items() for entry in named_modules(root, prefix)]
+        layout = [(path, id(module), unseen, is_compiled(module)) for path, module, unseen in found]
+        if self._handles and layout == self._layout:
+            return False
+        self.detach()
+        self._layout = layout
+        self._declare(found)
+        for watched, module in self.pairs():
+            if not watched.unseen:
+                self._hook(watched, module)
+        return True
+
+    def arm(self, begin: Callable[[], None]) -> None:
+        """Puts a single hook on each root, which calls ``begin`` before the next forward."""
+        for root in self._roots.values():
+            self._handles.append(root.register_forward_pre_hook(lambda module, args: begin()))
+
+    def detach(self) -> None:
+        """Takes every hook off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._layout = []
+
+    def end_step(self) -> None:
+        """Forgets the calls of the step."""
+        while self.frames:
+            self._exit(self.frames.pop())
+        self._calls.clear()
+        self._leader = None
+
+    @property
+    def frames(self) -> list[Frame]:
+        """The module calls under way on this thread, outermost first."""
+        try:
+            return self._frames.stack  # type: ignore[no-any-return]
+        except AttributeError:
+            self._frames.stack = []
+            return self._frames.stack  # type: ignore[no-any-return]
+
+    def _declare(self, found: list[tuple[str, torch.nn.Module, bool]]) -> None:
+        paths: dict[int, list[str]] = {}
+        for path, module, unseen in found:
+            paths.setdefault(id(module), []).append(path)
+            if len(paths[id(module)]) > 1:
+                continue
+            watched = self._watched.get(id(module))
+            if watched is None:
+                node = declare(self._recorder, path, module)
+                watched = WatchedModule(path, node, next(self._numbers), self._recorder.wants(node))
+                self._watched[id(module)], self._modules[id(module)] = watched, module
+            watched.compiled, watched.unseen = is_compiled(module), unseen
+        for number in self._watched.keys() - paths.keys():
+            del self._watched[number], self._modules[number]
+        for number, names in paths.items():
+            if len(names) > 1:
+                self._recorder.fact(self._watched[number].node, "shared", "paths", names)
+
+    def _hook(self, watched: WatchedModule, module: torch.nn.Module) -> None:
+        if watched.compiled:
+            self._recorder.event("gap", "runs compiled: only what goes in and comes out is recorded", watched.path)
+        if watched.compiled and module.__dict__.get("_compiled_call_impl") is not None:
+            self._handles.append(CompiledCall(module, watched, self.before, self.after))
+            return
+
+        def before(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not torch.compiler.is_compiling():
+                self.before(watched, module, args, kwargs)
+
+        def after(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            if not torch.compiler.is_compiling():
+                self.after(watched, module, output)
+
+        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+
+    # -- calls
+
+    @guarded
+    def before(
+        self, watched: WatchedModule, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Begins a call."""
+        frames = self.frames
+        if torch._C._get_tracing_state() is not None or (not frames and os.getpid() != self._process):
+            return
+        backward = torch._C._current_graph_task_id() != -1
+        if frames and any(frame.watched is watched for frame in frames):
+            self._drop_stale(watched, module)
+        outermost = not frames
+        if outermost and not backward and not self._begin_outermost(watched):
+            return
+        frame = self._enter(watched, Direction.RECOMPUTE if backward else Direction.FORWARD)
+        frames.append(frame)
+        if alters_fast_path(module):
+            self._recorder.event("altered", "hooks switch off the fused fast path of this module", watched.path)
+        self._parameters.record_values(watched, module, frame.call.micro_step)
+        if watched.what:
+            self.facts(watched, module, frame, args, kwargs)
+            if self._options.inputs and self._records_calls:
+                self.inputs(watched, frame, args, kwargs, batch=outermost)
+
+    @guarded
+    def after(self, watched: WatchedModule, module: torch.nn.Module, output: Any) -> None:
+        """Ends a call, and with it any call inside that ended without a hook."""
+        frames = self.frames
+        while frames and frames[-1].watched is not watched:
+            if not any(frame.watched is watched for frame in frames):
+                return
+            self._exit(frames.pop())
+        if not frames:
+            return
+        frame = frames[-1]
+        error = sys.exc_info()[1]
+        try:
+            if error is not None and id(error) != frame.exception:
+                self._failed(watched, error)
+            elif watched.what and self._options.outputs and self._records_calls:
+                self.outputs(watched, frame, output)
+            self._parameters.record_values(watched, module, frame.call.micro_step)
+        finally:
+            self._exit(frames.pop())
+        if not frames and frame.call.direction is Direction.FORWARD:
+            self._after_outermost(frame)
+
+    def _begin_outermost(self, watched: WatchedModule) -> bool:
+        if not self.on_outermost(watched):
+            return False
+        if self._leader is None:
+            self._leader = watched
+        elif self._leader is watched:
+            self._recorder.begin_micro_step()
+        self._parameters.watch_gradients(self.pairs())
+        return True
+
+    def _after_outermost(self, frame: Frame) -> None:
+        """Records parameters of modules that are not called themselves, such as a projection used functionally."""
+        if frame.watched.path in self._roots:
+            for watched, module in self.pairs():
+                self._parameters.record_values(watched, module, frame.call.micro_step)
+
+    def _enter(self, watched: WatchedModule, direction: Direction) -> Frame:
+        micro_step: int | None = self._recorder.micro_step
+        if direction is Direction.RECOMPUTE:
+            micro_step = self._gradients.micro_step_of_backward()
+            micro_step = self._recorder.micro_step if micro_step is None else micro_step
+        key = (watched.number, direction, micro_step)
+        call = ModuleCall(watched.path, watched.node, direction, self._calls[key], micro_step)
+        self._calls[key] += 1
+        self._attribution.enter(call)
+        if self._observer.tracer is not None:
+            self._observer.tracer.enter(call)
+        stack = python_stack() if self._options.stacks and watched.what else None
+        return Frame(call, watched, id(sys.exc_info()[1]), stack)
+
+    def _exit(self, frame: Frame) -> None:
+        if self._observer.tracer is not None:
+            self._observer.tracer.exit(frame.call)
+        self._attribution.exit(frame.call)
+
+    @guarded
+    def inputs(
+        self, watched: WatchedModule, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], *, batch: bool
+    ) -> None:
+        """Records the tensors that a module is called with; those of an outermost call, the batch, with checksums."""
+        call, what = frame.call, watched.what | {"checksums"} if batch else watched.what
+        for path, tensor in call_places(args, kwargs):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            site = self._recorder.site(call.node, call.direction, Role.INPUT, path, call.call, frame.stack)
+            self._observer.value(site, tensor, what, call.micro_step)
+            if self._observer.tracer is not None:
+                self._observer.tracer.seen_input(site, tensor)
+            if self._options.gradients and tensor.requires_grad:
+                site = self._recorder.site(call.node, Direction.BACKWARD, Role.OUTPUT, path, call.call)
+                self._gradients.watch_input(tensor, watched.path, site, watched.what, call.micro_step)
+
+    @guarded
+    def outputs(self, watched: WatchedModule, frame: Frame, output: Any) -> None:
+        """Records the tensors that a module gives back."""
+        call = frame.call
+        for path, tensor in result_places(output):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            site = self._recorder.site(call.node, call.direction, Role.OUTPUT, path, call.call, frame.stack)
+            self._observer.value(site, tensor, watched.what, call.micro_step)
+            if self._observer.tracer is not None:
+                self._observer.tracer.seen_output(site, tensor)
+            if self._options.gradients and tensor.requires_grad:
+                site = self._recorder.site(call.node, Direction.BACKWARD, Role.INPUT, path, call.call)
+                self._gradients.watch_output(tensor, watched.path, site, watched.what, call.micro_step)
+
+    @guarded
+    def facts(
+        self,
+        watched: WatchedModule,
+        module: torch.nn.Module,
+        frame: Frame,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Notes a module's settings and the plain arguments of its calls, where they are new or have changed."""
+        found = settings(module)
+        if found != watched.settings:
+            watched.settings = found
+            for name, value in found.items():
+                self._recorder.fact(watched.node, "scalar", name, value)
+        for path, value in call_places(args, kwargs):
+            if not isinstance(value, torch.Tensor):
+                self._recorder.fact(watched.node, "argument", path, plain(value))
+
+    # -- what goes wrong
+
+    def _failed(self, watched: WatchedModule, error: BaseException) -> None:
+        """Notes the module in which the user's forward raised, once for each exception."""
+        if id(error) == self._reported_exception or type(error).__name__ == _EARLY_STOP:
+            return
+        self._reported_exception = id(error)
+        self._recorder.event("exception", f"forward raised {type(error).__name__}", watched.path)
+
+    def _drop_stale(self, watched: WatchedModule, module: torch.nn.Module) -> None:
+        """Forgets calls that ended without any hook, as after KeyboardInterrupt, unless the module calls itself."""
+        running = 0
+        python = sys._getframe()
+        while python is not None:
+            if python.f_code is _CALL_IMPL and python.f_locals.get("self") is module:
+                running += 1
+            python = python.f_back  # type: ignore[assignment]
+        frames = self.frames
+        mine = [index for index, frame in enumerate(frames) if frame.watched is watched]
+        stale = mine[max(running - 1, 0) :]
+        while stale and len(frames) > stale[0]:
+            self._exit(frames.pop())

@@ -1,0 +1,45 @@
+"""Hands tensors to the recorder and the tracer, each content once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from msprobe.adapters.pytorch.seen import SeenTensors
+
+if TYPE_CHECKING:
+    from msprobe.adapters.pytorch.tracing import Tracer
+    from msprobe.core.recorder import Recorder
+
+_is_functorch = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+class Observer:
+    """Observes tensors at sites. ``tracer`` is there in the traced step only."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.seen = SeenTensors()
+        self.tracer: Tracer | None = None
+
+    def value(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
+        """Records a tensor at a site, by reference to an earlier record when the content is known."""
+        if _is_functorch(tensor):
+            self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
+            return
+        seen = self.seen.find(tensor) or self.seen.add(tensor)
+        share = seen.seq if seen is not None else None
+        seq = self.recorder.observe(site, tensor, what=what, micro_step=micro_step, share=share)
+        if seen is not None and seq >= 0:
+            seen.seq = seq
+
+    def gradient(self, site: int, gradient: torch.Tensor, what: frozenset[str], micro_step: int | None) -> None:
+        """Records a gradient, which belongs to the micro-step that its forward ran in."""
+        self.value(site, gradient, what, self.recorder.micro_step if micro_step is None else micro_step)
+        if self.tracer is not None:
+            self.tracer.seen_gradient(site, gradient, micro_step)
+
+    def end_step(self) -> None:
+        """Forgets the tensors of the step."""
+        self.seen.clear()

@@ -1,0 +1,68 @@
+"""Remembers which tensors have been recorded, so that one content is measured once.
+
+A tensor is known again by being the same object, held through a weak reference (which keeps nothing alive and, unlike
+an ``id``, cannot be mistaken for a later object), with the same version counter, memory and shape. Inference tensors
+have no version counter: a kernel that works in place would go unnoticed, so they are never taken for known.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from msprobe.adapters.pytorch.gradients import GradientWatch
+
+Content = tuple[int, int, "torch.Size", tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A tensor that was recorded: by which record, and who waits for its gradient."""
+
+    reference: weakref.ref[torch.Tensor]
+    content: Content
+    seq: int | None = None
+    watch: GradientWatch | None = None
+
+
+class SeenTensors:
+    """The tensors recorded in the present step."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Seen] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def find(self, tensor: torch.Tensor) -> Seen | None:
+        """Gives what is known of the tensor, or None when it is new or its content may have changed."""
+        seen = self._seen.get(id(tensor))
+        if seen is None or seen.reference() is not tensor or seen.content != _content(tensor):
+            return None
+        return seen
+
+    def add(self, tensor: torch.Tensor) -> Seen | None:
+        """Starts to know the tensor; gives None when its content cannot be followed."""
+        content = _content(tensor)
+        if content is None:
+            return None
+        seen = Seen(weakref.ref(tensor), content)
+        self._seen[id(tensor)] = seen
+        return seen
+
+    def clear(self) -> None:
+        """Forgets everything, at the end of a step."""
+        self._seen.clear()
+
+
+def _content(tensor: torch.Tensor) -> Content | None:
+    if tensor.is_inference():
+        return None
+    try:
+        return tensor._version, tensor.data_ptr(), tensor.shape, tensor.stride()
+    except (RuntimeError, NotImplementedError):  # sparse, fake, nested and wrapped tensors have no plain memory
+        return None

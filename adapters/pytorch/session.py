@@ -1,0 +1,291 @@
+"""One recording of one model or several: attaches on recorded steps, counts steps, and lets go of everything."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe.adapters.pytorch import saving
+from msprobe.adapters.pytorch.attribution import Attribution
+from msprobe.adapters.pytorch.compiled import has_compiled
+from msprobe.adapters.pytorch.context import random_states, rank_info, run_header
+from msprobe.adapters.pytorch.destination import Destination
+from msprobe.adapters.pytorch.dispatch import OpRecorder, refuse_compiled
+from msprobe.adapters.pytorch.gradients import Gradients
+from msprobe.adapters.pytorch.guard import Failures, guarded
+from msprobe.adapters.pytorch.modes import install, uninstall
+from msprobe.adapters.pytorch.modules import ModuleWatcher
+from msprobe.adapters.pytorch.observing import Observer
+from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids
+from msprobe.adapters.pytorch.parameters import Parameters
+from msprobe.adapters.pytorch.perturb import Perturbation
+from msprobe.adapters.pytorch.reductions import TorchReducer
+from msprobe.adapters.pytorch.saves import Saves
+from msprobe.adapters.pytorch.tracing import Tracer
+from msprobe.core.recorder import Recorder
+from msprobe.core.run.writer import RunWriter
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from typing_extensions import Self
+
+    from msprobe.adapters.pytorch.nodes import WatchedModule
+    from msprobe.core.options import RecordOptions
+
+
+class Session:
+    """A recording under way. Use it in a ``with`` block, or call ``close``.
+
+    A step ends when ``step`` is called; or, with an optimizer given, after the optimizer's own step; or, where neither
+    is there, when the next forward begins after a step of any optimizer that updates the model.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | Mapping[str, torch.nn.Module],
+        path: Path,
+        options: RecordOptions,
+        *,
+        optimizer: Any = None,
+        context: Mapping[str, Any] | None = None,
+        perturb: int | None = None,
+    ) -> None:
+        self.closed = False
+        self.options = options
+        self.models = dict(model) if isinstance(model, Mapping) else {"": model}
+        header = lambda: run_header(options, self.models, context or {}, perturbed=perturb is not None)  # noqa: E731
+        self._destination = Destination(path, lambda: _writer(path, options, header()))
+        self.recorder = Recorder(self._destination, TorchReducer(), options)
+        self.failures = Failures(lambda message, subject: self.recorder.event("error", message, subject))
+        self._explicit = optimizer is not None
+        self._pending: set[int] = set()
+        self._ended_by_optimizer = False
+        self._forwards = 0
+        self._optimizer_steps = 0
+        self._traced = False
+        self._mode: TorchDispatchMode | None = None
+        self._build()
+        self._perturbation = Perturbation(self.models, perturb) if perturb is not None else None
+        self._optimizers = OptimizerSteps(
+            optimizer, before=self.optimizer_begins, after=self.optimizer_ends, skipped=self.optimizer_skipped
+        )
+        saving.active.append(self)
+        self._at_exit = _close_at_exit(self)
+        self._attach()
+
+    def _build(self) -> None:
+        recorder, options, failures = self.recorder, self.options, self.failures
+        self._observer = Observer(recorder)
+        self._gradients = Gradients(self._observer, failures)
+        self._parameters = Parameters(self._observer, self._gradients, options, failures)
+        self._attribution = Attribution()
+        self._saves = Saves(self._observer, self._gradients, self._attribution)
+        self._ops: OpRecorder | None = None
+        self._modules = ModuleWatcher(
+            self._observer, self._gradients, self._parameters, self._attribution, options, failures
+        )
+        self._modules.on_outermost = self._outermost
+        for prefix, model in self.models.items():
+            self._modules.add_root(model, prefix)
+            if options.level != "module":
+                refuse_compiled(model, options, recorder)
+        if options.level != "module":
+            self._ops = OpRecorder(recorder, self._attribution, options)
+
+    # -- the user's side
+
+    def step(self) -> None:
+        """Ends a step, unless the optimizer that was given has just done so."""
+        if self.closed:
+            return
+        if self._ended_by_optimizer:
+            self._ended_by_optimizer = False
+            return
+        self._end_step()
+
+    def save(self, tensor: Any, name: str) -> None:
+        """Records a tensor, or the tensors of a structure, under a name."""
+        if self.recorder.recording and self._modules.attached and not self.closed:
+            self._save(name, tensor)
+
+    def close(self, *, complete: bool = True) -> None:
+        """Takes everything off the model and finishes the run; ends the step under way if that is ``complete``."""
+        if self.closed:
+            return
+        if self._forwards and complete:
+            self._end_step()
+        self._finish()
+        self.closed = True
+        saving.active.remove(self)
+        atexit.unregister(self._at_exit)
+        self._optimizers.remove()
+        self._detach()
+        if self._perturbation is not None:
+            self._perturbation.remove()
+        self.recorder.close()
+
+    def add_model(self, model: torch.nn.Module, name: str) -> None:
+        """Watches one more model, whose paths begin with ``name``."""
+        self.models[name] = model
+        self._modules.add_root(model, name)
+        if self._perturbation is not None:
+            self._perturbation.add(model)
+        self._attach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close(complete=not any(error))
+
+    # -- steps
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """Hears that an optimizer is about to step; its gradients are what it consumes."""
+        if self._concerns(optimizer):
+            if not self._explicit and id(optimizer) in self._pending:
+                self._end_step()
+            self._updates(optimizer)
+
+    def optimizer_ends(self, optimizer: Any) -> None:
+        """Hears that an optimizer has stepped."""
+        if not self._concerns(optimizer):
+            return
+        if self._ops is not None:
+            self._ops.updating(active=False)
+        self._optimizer_steps += 1
+        if self._explicit:
+            self._end_step()
+            self._ended_by_optimizer = True
+        else:
+            self._pending.add(id(optimizer))
+            self._arm()
+
+    def optimizer_skipped(self, optimizer: Any) -> None:
+        """Hears that a gradient scaler left an optimizer's step out."""
+        if not self.closed:
+            self.recorder.event("scaler_skip", "the gradient scaler found non-finite gradients and skipped the update")
+
+    def _concerns(self, optimizer: Any) -> bool:
+        if self.closed or self._explicit:
+            return not self.closed
+        return not self._modules.parameter_ids().isdisjoint(parameter_ids(optimizer))
+
+    @guarded
+    def _updates(self, optimizer: Any) -> None:
+        if self.recorder.recording and self._modules.attached:
+            self._parameters.record_updates(self._modules.pairs(), parameter_ids(optimizer))
+            if self._ops is not None:
+                self._ops.updating(active=True)
+
+    def _end_step(self) -> None:
+        self._finish()
+        self._pending.clear()
+        self._forwards = self._optimizer_steps = 0
+        self.recorder.end_step()
+        self._attach()
+
+    @guarded
+    def _finish(self) -> None:
+        """Records what is known only at the end of a step, and forgets what belongs to it."""
+        if not self._optimizer_steps and self._gradients.arrivals:
+            self._parameters.record_updates(self._modules.pairs(), None)
+        if self._ops is not None:
+            self._ops.new_step()
+        if self._observer.tracer is not None and self._forwards:
+            self._observer.tracer.new_step()
+            self._traced = True
+        for part in (self._gradients, self._parameters, self._modules, self._saves, self._observer):
+            part.end_step()
+        self._attribution.new_step()
+
+    def _outermost(self, watched: WatchedModule) -> bool:
+        """Prepares for a forward of a whole model; gives whether the step is recorded."""
+        self._ended_by_optimizer = False
+        if self._pending:
+            self._end_step()
+            if not self.recorder.recording:
+                return False
+        if not self._forwards:
+            self._random_facts()
+        self._forwards += 1
+        return True
+
+    @guarded
+    def _random_facts(self) -> None:
+        for name, digest in random_states():
+            self.recorder.fact(None, "rng", name, digest)
+
+    @guarded
+    def _save(self, name: str, tensor: Any) -> None:
+        self._forwards = self._forwards or 1
+        self._saves.record(name, tensor)
+
+    # -- hooks and modes
+
+    @guarded
+    def _attach(self) -> None:
+        """Puts hooks and modes in place when the present step is recorded, and takes them away when it is not."""
+        if self.closed or not self.recorder.recording:
+            self._detach()
+            return
+        if self._modules.attach():
+            self._attribution.own_parameters(self._owned_parameters())
+        wants_tracer = self.options.trace and not self._traced and not has_compiled(list(self.models.values()))
+        self._observer.tracer = Tracer(self.recorder) if wants_tracer else None
+        mode: TorchDispatchMode | None = self._ops
+        if self._ops is not None:
+            self._ops.tracer = self._observer.tracer
+        elif self._observer.tracer is not None:
+            mode = self._observer.tracer.mode()
+        self._use(mode)
+
+    def _owned_parameters(self) -> list[tuple[str, torch.Tensor]]:
+        return [
+            (watched.path, parameter)
+            for watched, module in self._modules.pairs()
+            for parameter in module._parameters.values()
+            if parameter is not None
+        ]
+
+    def _arm(self) -> None:
+        """Makes sure that the forward that begins the next step is noticed, if that step is to be recorded."""
+        if not self._modules.attached and self.recorder.records(self.recorder.step + 1):
+            self._modules.arm(self._begin_pending)
+
+    def _begin_pending(self) -> None:
+        if self._pending:
+            self._modules.detach()
+            self._end_step()
+
+    def _detach(self) -> None:
+        self._use(None)
+        self._observer.tracer = None
+        self._modules.detach()
+
+    def _use(self, mode: TorchDispatchMode | None) -> None:
+        if self._mode is not None and self._mode is not mode:
+            uninstall(self._mode)
+        if mode is not None:
+            install(mode)
+        self._mode = mode
+
+
+def _writer(path: Path, options: RecordOptions, header: Any) -> RunWriter:
+    what = options.what.union({"checksums"}, *(what for _, what in options.what_for))
+    return RunWriter(path, rank=rank_info(), header=header, what=what, queue_bytes=options.queue_bytes)
+
+
+def _close_at_exit(session: Session) -> Any:
+    reference = weakref.ref(session)
+
+    def close() -> None:
+        alive = reference()
+        if alive is not None:
+            alive.close()
+
+    return atexit.register(close)
