@@ -25,7 +25,7 @@ test: check ## everything that must hold: check, generated docs, the wheel in a 
 check: $(INSTALLED) ## lint, format, import contracts, types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 format: $(INSTALLED) ## format the code and mend what ruff can mend

@@ -76,14 +76,15 @@ def _typed(document: Document) -> dict[str, Any]:
 
 
 def _mistakes(document: Document, error: ValidationError) -> list[str]:
-    """Words pydantic's findings, one for each key (a choice of types gives one finding for each choice)."""
-    messages: dict[str, str] = {}
+    """Words pydantic's findings: for each option the deepest one, for a choice of types gives one for each choice."""
+    deepest: dict[str, tuple[int, str]] = {}
     for finding in error.errors():
         name = str(finding["loc"][0])
         if finding["type"] == "extra_forbidden":
             text = unknown("option", name, OPTION_NAMES)
         else:
             text = f"option {name!r}: {finding['msg'][0].lower()}{finding['msg'][1:]}, not {finding['input']!r}."
-        keys = [key for key in finding["loc"] if key in (name,) or isinstance(key, int)]
-        messages.setdefault(name, f"{document.where(*keys)}: {text}")
-    return list(messages.values())
+        keys = (name, *(key for key in finding["loc"][1:] if isinstance(key, int)))
+        if len(keys) > deepest.get(name, (0, ""))[0]:
+            deepest[name] = (len(keys), f"{document.where(*keys)}: {text}")
+    return [message for _, message in deepest.values()]

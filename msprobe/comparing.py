@@ -2,37 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msprobe.core.options import parse_option
 from msprobe.plugins import plugin_table
 
 if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
+    from msprobe.core.run.reader import Run
 
 
-def compare(
-    candidate: str | Path,
-    reference: str | Path,
+def compare(  # noqa: PLR0913  # one keyword for each option of the command line
+    candidate: str | Path | Run,
+    reference: str | Path | Run,
     *,
+    noise: str | Path | Run | None = None,
+    golden: str | Path | Run | None = None,
+    mapping: str | Path | None = None,
+    swap: bool = False,
+    min_coverage: float | None = None,
     comparators: Sequence[str] | None = None,
-    **settings: Any,
+    constants: str | Path | None = None,
+    ranks: int | str | Iterable[int | str] = (),
+    steps: int | str | Iterable[int | str | tuple[int, int | None]] = (),
+    progress: bool = False,
 ) -> Comparison:
-    """Compares a candidate run with a reference run.
+    """Compares a candidate run with a reference run and names the first tensor that is wrong.
 
     Args:
         candidate: The run in doubt.
         reference: The run that is trusted.
+        noise: The reference once more, repeated, perturbed or in another precision: what differs there is no fault.
+        golden: A run in high precision: is the candidate further from it than the reference is?
+        mapping: A file that says which node is which.
+        swap: Reads the mapping from reference to candidate.
+        min_coverage: The share of pairs that must be judged; below, the verdict is inconclusive.
         comparators: Names as ``msprobe plugins`` lists them; None: all that can be used.
-        settings: See ``msprobe.core.comparing.compare_runs``: ``noise``, ``golden``, ``mapping`` ...
+        constants: A file with other constants of the bounds.
+        ranks: Only these ranks: ``"0,8-15"``; empty: all.
+        steps: Only these steps: ``"0,5,10-20,100-"``; empty: all.
+        progress: Shows a progress bar.
 
     Raises:
         MsprobeError: A run cannot be read, a mapping is wrong, or a comparator is unknown.
     """
+    chosen = find_comparators(comparators)
+    limits = {"ranks": parse_option("ranks", ranks), "steps": parse_option("steps", steps)}
     from msprobe.core.comparing import compare_runs
 
-    return compare_runs(candidate, reference, comparators=find_comparators(comparators), **settings)
+    return compare_runs(
+        candidate,
+        reference,
+        noise=noise,
+        golden=golden,
+        mapping=mapping,
+        swap=swap,
+        min_coverage=min_coverage,
+        comparators=chosen,
+        constants=constants,
+        progress=progress,
+        **limits,
+    )
 
 
 def find_comparators(names: Sequence[str] | None) -> list[Any]:

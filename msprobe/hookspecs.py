@@ -24,7 +24,7 @@ hookimpl = pluggy.HookimplMarker("msprobe")
 class Register(Protocol):
     """Adds one plugin to the table."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913  # one for each column of the table
         self,
         name: str,
         target: object,
@@ -32,6 +32,7 @@ class Register(Protocol):
         summary: str = "",
         requires: Sequence[str] = (),
         framework: str = "",
+        tensors: Sequence[str] = (),
         launcher: str = "",
     ) -> None:
         """Adds a plugin.
@@ -42,6 +43,7 @@ class Register(Protocol):
             summary: One line for ``msprobe plugins``.
             requires: Distributions that must be installed, such as ``"torch>=2.4"``.
             framework: For adapters: the top-level module that must be loaded before the adapter is asked at all.
+            tensors: For adapters: other top-level modules whose tensors it records in ``msprobe.save``.
             launcher: For adapters: ``"module:attribute"`` of the function behind ``msprobe record``, if there is one.
         """
         ...

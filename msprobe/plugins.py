@@ -52,6 +52,7 @@ class Plugin:
     summary: str = ""
     requires: tuple[str, ...] = ()
     framework: str = ""
+    tensors: tuple[str, ...] = ()
     launcher: str = ""
     enabled: bool = True
 
@@ -184,7 +185,8 @@ def _call_hooks(table: PluginTable, entry_point: importlib.metadata.EntryPoint, 
 
 
 def _row(kind: str, values: Mapping[str, Any]) -> Plugin:
-    return Plugin(kind=kind, **{**values, "requires": tuple(values.get("requires", ()))})
+    lists = {name: tuple(values.get(name, ())) for name in ("requires", "tensors")}
+    return Plugin(kind=kind, **{**values, **lists})
 
 
 def _load(plugin: Plugin, *, must_have: tuple[tuple[str, ...], ...]) -> Any:

@@ -111,10 +111,10 @@ def _loaded_adapters(failures: list[str]) -> Iterator[tuple[Adapter, Plugin]]:
 
 
 def _adapters_for(tensor_type: type) -> Iterator[Adapter]:
-    """Gives the adapters of the framework that defines the type or one of its bases."""
+    """Gives the adapters whose framework, or other kinds of tensor, define the type or one of its bases."""
     packages = {base.__module__.partition(".")[0] for base in tensor_type.__mro__}
     for adapter, plugin in _loaded_adapters([]):
-        if plugin.framework in packages:
+        if not packages.isdisjoint((plugin.framework, *plugin.tensors)):
             yield adapter
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msprobe.cli.output import check_output_directory, write_outputs
 from msprobe.cli.parsing import Parser, UsageError, comma_words, share
-from msprobe.core.options import parse_option
 from msprobe.plugins import plugin_table
 
 if TYPE_CHECKING:
@@ -61,22 +61,19 @@ def run(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace) -> Comparison:
     from msprobe.comparing import compare
 
-    settings: dict[str, Any] = {
-        "noise": arguments.noise,
-        "golden": arguments.golden,
-        "mapping": arguments.mapping,
-        "swap": arguments.swap,
-        "constants": arguments.constants,
-        "ranks": parse_option("ranks", arguments.rank),
-        "steps": parse_option("steps", arguments.step),
-    }
     return compare(
         arguments.candidate,
         arguments.reference,
-        comparators=arguments.comparator,
+        noise=arguments.noise,
+        golden=arguments.golden,
+        mapping=arguments.mapping,
+        swap=arguments.swap,
         min_coverage=arguments.min_coverage,
+        comparators=arguments.comparator,
+        constants=arguments.constants,
+        ranks=arguments.rank,
+        steps=arguments.step,
         progress=not arguments.no_progress,
-        **{name: value for name, value in settings.items() if value},
     )
 
 
@@ -99,8 +96,8 @@ def _show(comparison: Comparison, formats: list[str], arguments: argparse.Namesp
         visualizer = plugin_table().get("visualizers", name)
         if visualizer.file_name and arguments.out is not None:
             continue
-        if not visualizer.file_name and arguments.limit is not None:
-            visualizer.limit = arguments.limit
+        if arguments.limit is not None and hasattr(visualizer, "limit"):
+            visualizer = replace(visualizer, limit=arguments.limit)
         text = visualizer.render(comparison)
         if isinstance(text, bytes):
             raise UsageError(f"--format {name} writes a file: say where with --out DIR.")
@@ -118,9 +115,8 @@ def _add_judging(made: Parser) -> None:
     group.add_argument(
         "--min-coverage",
         type=share,
-        default=0.95,
         metavar="SHARE",
-        help="least share judged (%(default)s); below: exit 3",
+        help="least share of pairs judged (0.95); below: exit 3",
     )
     group.add_argument(
         "--constants", type=Path, metavar="FILE", help="other constants of the bounds (yaml, json, toml)"
@@ -152,6 +148,6 @@ def _add_showing(made: Parser) -> None:
         metavar="NAMES",
         help="table, csv, json, junit, html, xlsx, parquet, or another package's; default table",
     )
-    group.add_argument("--limit", type=int, metavar="N", help="rows of the table; 0 shows all")
+    group.add_argument("--limit", type=int, metavar="N", help="rows of the table; 0: none, only the story")
     group.add_argument("--quiet", action="store_true", help="print only the verdict")
     group.add_argument("--no-progress", action="store_true", help="show no progress bar")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from msprobe.cli.layout import aligned
 from msprobe.cli.parsing import Parser
 from msprobe.plugins import KINDS, PluginTable, plugin_table
 
@@ -38,11 +39,6 @@ def plugins_text(table: PluginTable, kinds: tuple[str, ...] = KINDS) -> str:
     rows: list[tuple[str, ...]] = [("KIND", "NAME", "ORIGIN", "STATE", "WHAT")]
     for kind in kinds:
         rows += [(kind[:-1], p.name, p.origin, p.state, p.summary) for p in table.of_kind(kind)]
-    lines = _aligned(rows)
+    lines = aligned(rows)
     lines += [f"broken: {b.name} of {b.origin}: {b.reason}" for b in table.broken]
     return "\n".join(lines)
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

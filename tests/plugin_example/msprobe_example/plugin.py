@@ -13,6 +13,7 @@ def register_adapters(register: Register) -> None:
         "msprobe_example.adapter:TinyNetAdapter",
         summary="layers of the tinynet framework",
         framework="tinynet",
+        tensors=["numpy"],
     )
 
 
