@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.comparison import Comparison, ContextDifference, Finding, RunIdentity, Summary
 from msprobe.core.errors import ComparisonError
@@ -24,8 +23,8 @@ from msprobe.core.verdicts.constants import Constants, read_constants
 from msprobe.core.verdicts.decide import decide
 from msprobe.core.verdicts.errors import Errors, measure_errors, relative
 from msprobe.core.verdicts.facts import FactTable, differing_facts, differing_headers
-from msprobe.core.verdicts.flow import build_flow
 from msprobe.core.verdicts.floors import hold_to_golden, hold_to_noise
+from msprobe.core.verdicts.flow import build_flow
 from msprobe.core.verdicts.sources import Judged, find_sources
 from msprobe.core.verdicts.story import count_verdicts, exit_code, measure_coverage, row_findings, run_verdict, tell
 from msprobe.core.verdicts.table import PairTable, RankMatch, build_table
@@ -33,6 +32,8 @@ from msprobe.core.verdicts.tensors import TensorReader, compare_columns
 from msprobe.core.verdicts.view import pair_columns
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from msprobe.core.run.reader import RankRun, Run
 
 StepRanges = Sequence[tuple[int, int | None]]
@@ -48,7 +49,7 @@ class Scope:
     findings: tuple[Finding, ...]
 
 
-def compare_runs(  # noqa: PLR0913  # one keyword for each option of the command
+def compare_runs(  # one keyword for each option of the command
     candidate: str | Path | Run,
     reference: str | Path | Run,
     *,
@@ -190,7 +191,9 @@ def _match_rank(candidate: RankRun, reference: RankRun, rank: int, scope: Scope,
     return RankMatch(rank, candidate, reference, nodes, sites, match_rows(candidate, reference, sites, scope.steps))
 
 
-def _refuse_different_models(matches: Sequence[RankMatch], candidate: Run, reference: Run, constants: Constants) -> None:
+def _refuse_different_models(
+    matches: Sequence[RankMatch], candidate: Run, reference: Run, constants: Constants
+) -> None:
     modules = paired = 0
     for match in matches:
         for index, node in enumerate(match.candidate.nodes):
@@ -211,7 +214,7 @@ def _judge(table: PairTable, constants: Constants, bar: Progress) -> Judged:
     return Judged(table, errors, relative(errors, table), bounds, flow, decide(table, errors, bounds, flow), constants)
 
 
-def _measured_against(  # noqa: PLR0913  # two runs and what was settled for the main pair
+def _measured_against(  # two runs and what was settled for the main pair
     run: Run, other: Run, scope: Scope, rules: Mapping | None, constants: Constants, bar: Progress
 ) -> tuple[PairTable, Errors]:
     """Measures a further pair of runs over the same ranks and steps."""
@@ -227,7 +230,9 @@ def _measured_against(  # noqa: PLR0913  # two runs and what was settled for the
 # --- the result ---------------------------------------------------------------------------------------------------------------
 
 
-def _report(judged: Judged, sides: tuple[Run, Run], scope: Scope, comparators: Sequence[Any], bar: Progress) -> Comparison:
+def _report(
+    judged: Judged, sides: tuple[Run, Run], scope: Scope, comparators: Sequence[Any], bar: Progress
+) -> Comparison:
     counts, coverage = count_verdicts(judged), measure_coverage(judged)
     verdict = run_verdict(counts, coverage, judged.constants)
     sources = find_sources(judged)

@@ -6,16 +6,19 @@ Everything that shows a comparison (terminal, files, pages) reads these and comp
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.errors import ComparisonError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
 #: Version of ``summary.json`` and of the columns of ``pairs.parquet``.
 SCHEMA_VERSION = 1
@@ -228,7 +231,9 @@ class Comparison:
         try:
             import pandas as pd
         except ImportError as error:
-            raise ComparisonError("pandas is not installed: pip install pandas, or use .pairs (NumPy arrays).") from error
+            raise ComparisonError(
+                "pandas is not installed: pip install pandas, or use .pairs (NumPy arrays)."
+            ) from error
         return pd.DataFrame(dict(self.pairs))
 
     def to_arrow(self) -> Any:

@@ -5,13 +5,16 @@ The columns travel as Arrow: handed over as NumPy arrays, DuckDB would turn NaN 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nanoarrow as na
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 
 def write_parquet(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:

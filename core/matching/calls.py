@@ -6,11 +6,14 @@ module itself. Only sequences whose lengths differ are aligned; equal ones pair 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Above this many cells the exact alignment (quadratic) gives way to difflib's, which ignores content.
 _MOST_CELLS = 400_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,8 @@ from msprobe.core.records import HAS
 from msprobe.core.sites import NodeKind, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from msprobe.core.run.reader import RankRun
 
 _PARAMETER = tuple(Role).index(Role.PARAMETER)

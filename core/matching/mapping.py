@@ -7,15 +7,17 @@ docs/comparing.md has beyond that (combine, class, tokens) is refused by name, n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msprobe.core.documents import Document, read_document
 from msprobe.core.errors import ConfigError, MappingError
 from msprobe.core.matching.names import normalise, split_operator
 from msprobe.core.suggestions import closest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
 _TOP_KEYS = {"version", "candidate", "reference", "rules"}
 _RULE_KEYS = {"candidate", "reference", "ignore"}
@@ -182,7 +184,9 @@ def _check_unique(rules: list[Rule]) -> None:
     for rule in rules:
         shape = _PLACEHOLDER.sub("{}", rule.candidate)
         if shape in seen:
-            raise MappingError(f"{rule.where}: {rule.candidate!r} is claimed by an earlier rule at {seen[shape].where}.")
+            raise MappingError(
+                f"{rule.where}: {rule.candidate!r} is claimed by an earlier rule at {seen[shape].where}."
+            )
         seen[shape] = rule
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from msprobe.core.matching.mapping import Mapping
 from msprobe.core.matching.names import normalise, split_operator
 from msprobe.core.sites import Node, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from msprobe.core.matching.mapping import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,9 @@ class _Matcher:
             partner = int(self.pairs.partner[parent])
             if partner < 0:
                 continue
-            left = [i for i in children_c[parent] if self.pairs.partner[i] < 0 and i not in self.pairs.ignored_candidate]
+            left = [
+                i for i in children_c[parent] if self.pairs.partner[i] < 0 and i not in self.pairs.ignored_candidate
+            ]
             right = [i for i in children_r.get(partner, []) if not self.taken[i]]
             classes_left = [self.candidate[i].class_name for i in left]
             classes_right = [self.reference[i].class_name for i in right]

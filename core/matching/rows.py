@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
-
-from msprobe.core.matching.sites import SitePairs
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.matching.sites import SitePairs
     from msprobe.core.run.reader import RankRun
 
 
@@ -48,7 +48,9 @@ def match_rows(candidate: RankRun, reference: RankRun, sites: SitePairs, steps: 
     return RowPairs(pair_c, pair_r, site.copy(), step.copy(), micro_step.copy())
 
 
-def _keys(side: RankRun, numbers: NDArray[np.int64], steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _keys(
+    side: RankRun, numbers: NDArray[np.int64], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Gives the rows to pair and their keys (step, micro-step, site number, how often seen before)."""
     records = side.records
     site = numbers[records["site"]] if len(records["site"]) else np.zeros(0, dtype=np.int64)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.matching.calls import Call, align
 from msprobe.core.matching.names import split_operator
-from msprobe.core.matching.nodes import NodePairs
 from msprobe.core.sites import Direction, NodeKind, Role
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.matching.nodes import NodePairs
     from msprobe.core.run.reader import RankRun
 
 _OUTPUT = tuple(Role).index(Role.OUTPUT)
@@ -68,7 +69,9 @@ def _compress(major: NDArray[np.int64], minor: NDArray[np.int64]) -> NDArray[np.
 
 def _codes(*lists: list[str]) -> list[NDArray[np.int64]]:
     vocabulary: dict[str, int] = {}
-    return [np.array([vocabulary.setdefault(text, len(vocabulary)) for text in texts], dtype=np.int64) for texts in lists]
+    return [
+        np.array([vocabulary.setdefault(text, len(vocabulary)) for text in texts], dtype=np.int64) for texts in lists
+    ]
 
 
 def _align_calls(
@@ -103,7 +106,8 @@ def _groups(side: RankRun, numbers: NDArray[np.int64], shifted: set[int]) -> dic
     directions = side.sites.direction
     keys = list(zip(owners.tolist(), directions.tolist(), strict=True))
     wanted = {
-        key for key, number, direction in zip(keys, numbers.tolist(), directions.tolist(), strict=True)
+        key
+        for key, number, direction in zip(keys, numbers.tolist(), directions.tolist(), strict=True)
         if number * len(Direction) + direction in shifted
     }
     firsts, norms, forms = _first_records(side)
@@ -145,7 +149,7 @@ def _first_records(side: RankRun) -> tuple[NDArray[np.int64], NDArray[np.float64
     return firsts, norms, forms
 
 
-def _occurrence(  # noqa: PLR0913  # three arrays made once for all
+def _occurrence(  # three arrays made once for all
     side: RankRun,
     sites: list[int],
     numbers: NDArray[np.int64],
@@ -163,7 +167,10 @@ def _occurrence(  # noqa: PLR0913  # three arrays made once for all
 
 def _align_group(sequences: list[list[_Occurrence]], calls: list[NDArray[np.int64]]) -> None:
     pairs = align([o.call for o in sequences[0]], [o.call for o in sequences[1]])
-    partner = [{c: position for position, (c, _) in enumerate(pairs)}, {r: position for position, (_, r) in enumerate(pairs)}]
+    partner = [
+        {c: position for position, (c, _) in enumerate(pairs)},
+        {r: position for position, (_, r) in enumerate(pairs)},
+    ]
     for side, sequence in enumerate(sequences):
         for index, occurrence in enumerate(sequence):
             position = partner[side].get(index)

@@ -15,16 +15,19 @@ by depth: errors of earlier layers enter only as the measured errors of the sour
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe.core.dtypes import unit_roundoff
 from msprobe.core.sites import Direction, Role
-from msprobe.core.verdicts.constants import Constants
-from msprobe.core.verdicts.errors import Errors
-from msprobe.core.verdicts.flow import Flow
-from msprobe.core.verdicts.table import PairTable
+
+if TYPE_CHECKING:
+    from msprobe.core.verdicts.constants import Constants
+    from msprobe.core.verdicts.errors import Errors
+    from msprobe.core.verdicts.flow import Edges, Flow
+    from msprobe.core.verdicts.table import PairTable
 
 Column = NDArray[np.float64]
 
@@ -70,7 +73,9 @@ def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Consta
     operands = np.where(norm > 0, operands, largest)
     with np.errstate(invalid="ignore", over="ignore"):
         spread = np.fmax(operands, scale / np.sqrt(length))
-        accumulated = np.where(np.isnan(scale), 0.0, scale) * np.minimum(_ACCUMULATE, np.where(roundoff > 0, roundoff, _ACCUMULATE))
+        accumulated = np.where(np.isnan(scale), 0.0, scale) * np.minimum(
+            _ACCUMULATE, np.where(roundoff > 0, roundoff, _ACCUMULATE)
+        )
         local = roundings * (roundoff * spread + accumulated)
     total = local + _inherited(table, errors, flow, norm, scale, length, constants)
     bounds = Bounds(total, local, np.full(len(table), "local", dtype=object))
@@ -110,7 +115,10 @@ def _call_norms(table: PairTable) -> _Norms:
     by_call = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1) if len(keys) else by_step
     square = np.square(_norm(table))
     quantity = ~table.reference.discrete & ~np.isnan(square)
-    forward, backward = table.is_direction(Direction.FORWARD, Direction.RECOMPUTE), table.is_direction(Direction.BACKWARD)
+    forward, backward = (
+        table.is_direction(Direction.FORWARD, Direction.RECOMPUTE),
+        table.is_direction(Direction.BACKWARD),
+    )
     matrix = lasting & (np.maximum(table.reference.dimensions, table.candidate.dimensions) >= 2)
     inputs, gradients = table.is_role(Role.INPUT) & forward & quantity, table.is_role(Role.INPUT) & backward & quantity
 
@@ -119,7 +127,9 @@ def _call_norms(table: PairTable) -> _Norms:
         combine.at(out, numbers[rows], values[rows])
         return out[numbers]
 
-    last, elements = (np.fmax(getattr(table.reference, name), getattr(table.candidate, name)) for name in ("last", "elements"))
+    last, elements = (
+        np.fmax(getattr(table.reference, name), getattr(table.candidate, name)) for name in ("last", "elements")
+    )
     return _Norms(
         inputs=np.sqrt(spread(inputs, by_call, square, np.add)),
         product=_product_of_two_largest(np.sqrt(square), inputs, by_call),
@@ -184,12 +194,22 @@ def _largest_source(table: PairTable, flow: Flow, norm: Column, constants: Const
         size = norm / np.sqrt(np.fmax(table.reference.elements, 1.0))
     counts = np.isfinite(norm) & (size < constants.mask_size) & ~table.reference.discrete
     largest = np.zeros(len(table))
-    edges = flow.edges[counts[flow.edges[:, 0]]] if len(flow.edges) else flow.edges
+    edges = flow.edges[counts[flow.edges[:, 0]] & _is_addend(table, flow.edges)]
     np.maximum.at(largest, edges[:, 1], norm[edges[:, 0]])
     return largest
 
 
-def _inherited(  # noqa: PLR0913  # what was computed once for all rows
+def _is_addend(table: PairTable, edges: Edges) -> NDArray[np.bool_]:
+    """Tells which edges may carry a term of a sum, in the unit of the result, and not only a factor of a product.
+
+    Parameters, and forward values that a gradient is computed with, are factors.
+    """
+    backward = table.is_direction(Direction.BACKWARD, Direction.UPDATE)
+    lasting = table.is_role(Role.PARAMETER, Role.BUFFER)
+    return (backward[edges[:, 0]] == backward[edges[:, 1]]) & ~lasting[edges[:, 0]]
+
+
+def _inherited(  # what was computed once for all rows
     table: PairTable, errors: Errors, flow: Flow, norm: Column, scale: Column, length: Column, constants: Constants
 ) -> Column:
     """Sums over the sources how far their errors may move the result."""
@@ -204,7 +224,8 @@ def _inherited(  # noqa: PLR0913  # what was computed once for all rows
         contraction = np.fmin(scale[target], typical)
         factor = np.where(_is_own_code(table)[target], constants.own_code_gain, constants.leaf_gain)
         ceiling = constants.largest_cancellation * norm[target]
-        other = factor * np.fmax(norm[target], np.fmin(norm[source], ceiling))
+        term = np.where(_is_addend(table, flow.edges), np.fmin(norm[source], ceiling), 0.0)
+        other = factor * np.fmax(norm[target], term)
         moved = relative * np.where(np.isnan(scale[target]), other, np.fmax(contraction, norm[target]))
     np.add.at(out, target, np.where(np.isfinite(moved), moved, 0.0))
     return out
@@ -222,7 +243,7 @@ def _bound_external(table: PairTable, flow: Flow, bounds: Bounds, norm: Column, 
     bounds.source[first] = np.where(exact, "exact", "format")[first]
 
 
-def _bound_updates(  # noqa: PLR0913  # what was computed once for all rows
+def _bound_updates(  # what was computed once for all rows
     table: PairTable, errors: Errors, flow: Flow, bounds: Bounds, norm: Column, constants: Constants
 ) -> None:
     """Bounds a parameter after an update by its own earlier error and by what the gradient's error does to the update."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msprobe.core.documents import read_document
 from msprobe.core.errors import ConfigError
 from msprobe.core.suggestions import unknown
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

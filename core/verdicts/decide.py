@@ -9,16 +9,20 @@ sources is inherited.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.comparison import Verdict
 from msprobe.core.sites import Role
-from msprobe.core.verdicts.bounds import Bounds
-from msprobe.core.verdicts.errors import Errors
-from msprobe.core.verdicts.flow import Edges, Flow
-from msprobe.core.verdicts.table import PairTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.verdicts.bounds import Bounds
+    from msprobe.core.verdicts.errors import Errors
+    from msprobe.core.verdicts.flow import Edges, Flow
+    from msprobe.core.verdicts.table import PairTable
 
 
 @dataclass
@@ -43,7 +47,9 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Deci
     blind = _without_judged_source(table, judgeable, edges) & flagged
     flagged &= ~blind & ~flips
     tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
-    decisions = Decisions(np.full(len(table), "", dtype=object), np.full(len(table), "", dtype=object), flagged, tainted)
+    decisions = Decisions(
+        np.full(len(table), "", dtype=object), np.full(len(table), "", dtype=object), flagged, tainted
+    )
     _fill(decisions, table, errors, _Masks(judgeable, blind, flips, healed))
     return decisions
 
@@ -82,7 +88,9 @@ def spread_taint(seeds: NDArray[np.bool_], healed: NDArray[np.bool_], edges: Edg
     visited = seeds.copy()
     while len(frontier):
         lengths = starts[frontier + 1] - starts[frontier]
-        index = np.repeat(starts[frontier] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) + np.arange(lengths.sum())
+        index = np.repeat(starts[frontier] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) + np.arange(
+            lengths.sum()
+        )
         reached = np.unique(targets[index])
         tainted[reached] = True
         frontier = reached[~visited[reached] & ~healed[reached]]
@@ -114,8 +122,16 @@ def _fill(decisions: Decisions, table: PairTable, errors: Errors, masks: _Masks)
         (errors.equal, Verdict.EQUAL, "same bits"),
         (healthy & errors.identical, Verdict.NORMAL, "no recorded number differs"),
         (healthy, Verdict.NORMAL, "the difference is within rounding"),
-        (flagged & errors.nonfinite & ~tainted, Verdict.INTRODUCED, "NaN or Inf on one side only, from sources that agree"),
-        (flagged & ~tainted, Verdict.INTRODUCED, "it differs by more than rounding explains, and what it was computed from agrees"),
+        (
+            flagged & errors.nonfinite & ~tainted,
+            Verdict.INTRODUCED,
+            "NaN or Inf on one side only, from sources that agree",
+        ),
+        (
+            flagged & ~tainted,
+            Verdict.INTRODUCED,
+            "it differs by more than rounding explains, and what it was computed from agrees",
+        ),
         (flagged & errors.nonfinite, Verdict.SUSPECT, "NaN or Inf on one side only; its sources differ too"),
         (flagged, Verdict.SUSPECT, "it differs by more than its differing sources explain"),
         (tainted & errors.identical, Verdict.NORMAL, "no recorded number differs, though its sources do"),

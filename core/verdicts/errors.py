@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.records import Status
 from msprobe.core.sketches import estimate_error
 from msprobe.core.verdicts.table import PairTable, Side, usable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 TENSOR, SKETCH, STATISTICS, CHECKSUM, EMPTY = "tensor", "sketch", "statistics", "checksum", "empty"
 
@@ -40,7 +43,9 @@ class Errors:
 MeasureTensors = Callable[[int], "tuple[float, bool, bool] | None"]
 
 
-def measure_errors(table: PairTable, measure_tensors: MeasureTensors, progress: Callable[[Iterable[int]], Iterable[int]]) -> Errors:
+def measure_errors(
+    table: PairTable, measure_tensors: MeasureTensors, progress: Callable[[Iterable[int]], Iterable[int]]
+) -> Errors:
     """Measures every matched pair."""
     c, r = table.candidate, table.reference
     count = len(table)
@@ -89,7 +94,9 @@ def _by_statistics(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -
     recorded = open_ & ~np.isnan(x["nan"]) & ~np.isnan(y["nan"])
     for name in ("nan", "pos_inf", "neg_inf"):
         errors.nonfinite |= recorded & (x[name] != y[name])
-    finite = np.minimum(*(s.elements - sum(s.statistics[name] for name in ("nan", "pos_inf", "neg_inf")) for s in (c, r)))
+    finite = np.minimum(
+        *(s.elements - sum(s.statistics[name] for name in ("nan", "pos_inf", "neg_inf")) for s in (c, r))
+    )
     with np.errstate(invalid="ignore", over="ignore"):
         bounds = [np.abs(x["norm"] - y["norm"]), np.abs(x["mean"] - y["mean"]) * np.sqrt(finite)]
         bounds += [np.abs(x[name] - y[name]) for name in ("min", "max")]
@@ -123,7 +130,7 @@ def _by_checksum(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -> 
     errors.identical &= ~(held & ~equal)
 
 
-def _by_tensors(  # noqa: PLR0913  # the two sides, the rows, the result, and the two functions that do the work
+def _by_tensors(  # the two sides, the rows, the result, and the two functions that do the work
     c: Side,
     r: Side,
     open_: NDArray[np.bool_],

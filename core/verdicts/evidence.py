@@ -6,17 +6,16 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.sites import Direction, Role
-from msprobe.core.verdicts.constants import Constants
-from msprobe.core.verdicts.errors import Errors
 from msprobe.core.verdicts.facts import FactTable, differing_facts
-from msprobe.core.verdicts.flow import Flow
 from msprobe.core.verdicts.table import DIRECTIONS, PairTable
 
 if TYPE_CHECKING:
     from msprobe.core.comparison import ContextDifference
+    from msprobe.core.verdicts.constants import Constants
+    from msprobe.core.verdicts.errors import Errors
+    from msprobe.core.verdicts.flow import Flow
 
 #: Ratios that bugs make: sums instead of means, a step counted twice, a sign. Powers of two up to a large mesh, and small counts.
 _FACTORS = tuple(sorted({*range(2, 17), *(2**k for k in range(5, 13))}))
@@ -41,7 +40,9 @@ class EvidenceFinder:
         """Gives sentences, the most telling first."""
         found = [*self._leftover(rows), *self._factor(rows), *self._nonfinite(rows[0]), *self._scalars(node)]
         if np.isfinite(error):
-            explained = f"rounding and its inputs explain {bound:.1e}" if np.isfinite(bound) else "nothing there explains any"
+            explained = (
+                f"rounding and its inputs explain {bound:.1e}" if np.isfinite(bound) else "nothing there explains any"
+            )
             found.append(f"relative error {error:.1e} ({self._errors.kind[rows[0]]}); {explained}")
         return (*found, *self._agreeing(rows[0]))
 
@@ -54,7 +55,10 @@ class EvidenceFinder:
         return found
 
     def _scalars(self, node: str) -> list[str]:
-        return [f"{d.name}: {d.candidate} in the candidate, {d.reference} in the reference" for d in self._facts.get(node, ())]
+        return [
+            f"{d.name}: {d.candidate} in the candidate, {d.reference} in the reference"
+            for d in self._facts.get(node, ())
+        ]
 
     def _factor(self, rows: list[int]) -> list[str]:
         factors = {self.exact_factor(row) for row in rows}
@@ -65,7 +69,10 @@ class EvidenceFinder:
 
     def exact_factor(self, row: int) -> str | None:
         """Gives the clean factor between the two sides of a row (2, 1/4, -1 ...), or None."""
-        x, y = (side.sketch[row] if side.sketch is not None else None for side in (self._table.candidate, self._table.reference))
+        x, y = (
+            side.sketch[row] if side.sketch is not None else None
+            for side in (self._table.candidate, self._table.reference)
+        )
         if x is None or y is None or np.isnan(x).any() or np.isnan(y).any() or not np.any(y):
             return None
         ratio = float(x @ y / (y @ y))
@@ -111,5 +118,3 @@ class EvidenceFinder:
         more = f" and {len(names) - _NAMED_SOURCES} more" if len(names) > _NAMED_SOURCES else ""
         guessed = " (supposed from the order of execution)" if self._flow.by_order[row] else ""
         return [f"computed from: {', '.join(names[:_NAMED_SOURCES])}{more}; all agree{guessed}"]
-
-

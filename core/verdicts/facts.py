@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msprobe.core.comparison import ContextDifference
-from msprobe.core.verdicts.table import RankMatch
+
+if TYPE_CHECKING:
+    from msprobe.core.verdicts.table import RankMatch
 
 #: What differs between any two runs and explains nothing.
 _ALWAYS_DIFFERS = frozenset({"start_time", "pid", "host", "hostname", "out", "path", "run", "time"})
@@ -58,7 +61,9 @@ def differing_facts(tables: Sequence[FactTable]) -> list[ContextDifference]:
     return list(found.values())
 
 
-def differing_headers(candidate: Mapping[str, object], reference: Mapping[str, object], kind: str) -> list[ContextDifference]:
+def differing_headers(
+    candidate: Mapping[str, object], reference: Mapping[str, object], kind: str
+) -> list[ContextDifference]:
     """Compares two flat or nested mappings of the run headers, by dotted names."""
     flat_c, flat_r = _flat(candidate), _flat(reference)
     return [

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.verdicts.bounds import Bounds
 from msprobe.core.verdicts.decide import decide
 from msprobe.core.verdicts.errors import Errors, relative
-from msprobe.core.verdicts.sources import Judged
 from msprobe.core.verdicts.table import PairTable, Side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.verdicts.sources import Judged
 
 Measured = tuple[PairTable, Errors]
 
@@ -35,12 +39,18 @@ def hold_to_golden(judged: Judged, by_candidate: Measured, by_reference: Measure
     the reference's and one fresh computation. Rows without a partner in the golden run keep the judgement of two sides.
     """
     table = judged.table
-    of_candidate = _spread(table, table.candidate, by_candidate[0], by_candidate[0].candidate, by_candidate[1].difference)
-    of_reference = _spread(table, table.reference, by_reference[0], by_reference[0].candidate, by_reference[1].difference)
+    of_candidate = _spread(
+        table, table.candidate, by_candidate[0], by_candidate[0].candidate, by_candidate[1].difference
+    )
+    of_reference = _spread(
+        table, table.reference, by_reference[0], by_reference[0].candidate, by_reference[1].difference
+    )
     known = ~np.isnan(of_candidate) & ~np.isnan(of_reference) & ~judged.errors.nonfinite
     allowed = np.fmax(judged.constants.golden_factor * of_reference, judged.bounds.local)
     difference = np.where(known, of_candidate, judged.errors.difference)
-    return _decide_again(judged, replace(judged.errors, difference=difference), _replaced(judged.bounds, known, allowed, "golden"))
+    return _decide_again(
+        judged, replace(judged.errors, difference=difference), _replaced(judged.bounds, known, allowed, "golden")
+    )
 
 
 def _spread(
@@ -49,7 +59,10 @@ def _spread(
     """Brings one value per row of another table to the rows of this one that hold the same record."""
     found = np.full(len(table), np.nan)
     for rank in np.unique(table.rank).tolist():
-        here, there = np.flatnonzero((table.rank == rank) & side.present), np.flatnonzero((other.rank == rank) & other_side.present)
+        here, there = (
+            np.flatnonzero((table.rank == rank) & side.present),
+            np.flatnonzero((other.rank == rank) & other_side.present),
+        )
         by_record = np.full(int(max(side.row[here].max(initial=-1), other_side.row[there].max(initial=-1))) + 1, np.nan)
         by_record[other_side.row[there]] = values[there]
         found[here] = by_record[side.row[here]]

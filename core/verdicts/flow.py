@@ -130,7 +130,9 @@ def _supposed_edges(table: PairTable, match: RankMatch, recorded: Edges) -> Edge
     if len(recorded):
         lacking &= table.step[first_row] > table.step[rows].min(initial=0)
     role = table.sites.role[offset : offset + count]
-    lacking &= ~np.isin(role, (_PARAMETER, _BUFFER)) & (table.sites.direction[offset : offset + count] != DIRECTIONS.index(Direction.UPDATE.value))
+    lacking &= ~np.isin(role, (_PARAMETER, _BUFFER)) & (
+        table.sites.direction[offset : offset + count] != DIRECTIONS.index(Direction.UPDATE.value)
+    )
     if not lacking.any():
         return np.zeros((0, 2), dtype=np.int64)
     return _suppose(table, offset, np.flatnonzero(lacking), sites[np.argsort(first, kind="stable")])
@@ -144,9 +146,18 @@ def _suppose(table: PairTable, offset: int, lacking: NDArray[np.int64], in_order
     found: list[tuple[int, int]] = []
     for site in in_order.tolist():
         at = offset + site
-        node, call, direction, role = int(facts.node[at]), int(max(facts.candidate_call[at], facts.reference_call[at])), int(facts.direction[at]), int(facts.role[at])
+        node, call, direction, role = (
+            int(facts.node[at]),
+            int(max(facts.candidate_call[at], facts.reference_call[at])),
+            int(facts.direction[at]),
+            int(facts.role[at]),
+        )
         if site in wanted:
-            own = [s for s in calls[(node, call)] if _feeds(facts.direction[offset + s], facts.role[offset + s], direction, role)]
+            own = [
+                s
+                for s in calls[(node, call)]
+                if _feeds(facts.direction[offset + s], facts.role[offset + s], direction, role)
+            ]
             leaf_result = role != _INPUT and (facts.is_leaf[at] or direction == _BACKWARD)
             if leaf_result and own:
                 found.extend((s, site) for s in own)

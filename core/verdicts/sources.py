@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.comparison import Source, Verdict
 from msprobe.core.sites import Direction, Role
-from msprobe.core.verdicts.constants import Constants
-from msprobe.core.verdicts.decide import Decisions
-from msprobe.core.verdicts.errors import Errors
 from msprobe.core.verdicts.evidence import EvidenceFinder
-from msprobe.core.verdicts.bounds import Bounds
-from msprobe.core.verdicts.flow import Flow
 from msprobe.core.verdicts.table import DIRECTIONS, ROLES, PairTable, row_order
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.verdicts.bounds import Bounds
+    from msprobe.core.verdicts.constants import Constants
+    from msprobe.core.verdicts.decide import Decisions
+    from msprobe.core.verdicts.errors import Errors
+    from msprobe.core.verdicts.flow import Flow
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,9 @@ def find_sources(judged: Judged) -> tuple[Source, ...]:
     if not len(rows):
         return ()
     depth = np.where(table.is_role(Role.PARAMETER, Role.BUFFER), 0, 1)
-    rows = rows[np.lexsort((table.order[rows], table.rank[rows], table.micro_step[rows], depth[rows], table.step[rows]))]
+    rows = rows[
+        np.lexsort((table.order[rows], table.rank[rows], table.micro_step[rows], depth[rows], table.step[rows]))
+    ]
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     blames: dict[int, _Blame] = {}
     for row in rows.tolist():
@@ -165,12 +171,18 @@ def _sentence(table: PairTable, row: int, blame: _Blame, nodes: int) -> str:
     if blame.place == Role.BUFFER.value:
         return f"Buffer {argument} of {name} differs at step {step}, before anything was computed from it."
     if blame.place == "accumulation":
-        what = f"The accumulated gradients of {nodes} modules differ" if nodes > 1 else f"The accumulated gradient of {name} differs"
+        what = (
+            f"The accumulated gradients of {nodes} modules differ"
+            if nodes > 1
+            else f"The accumulated gradient of {name} differs"
+        )
         return f"{what} at step {step}, while the gradients of its own passes agree."
     if blame.place == "model input":
         return f"The model's input {argument} differs at step {step}."
     if blame.place == "loss":
-        return f"The gradient that the loss sends into the model differs at step {step}, while the model's outputs agree."
+        return (
+            f"The gradient that the loss sends into the model differs at step {step}, while the model's outputs agree."
+        )
     if blame.own_code:
         return f"The own code of {name} computes something else{going} at step {step}: the modules around it agree."
     return f"{name} computes something else{going} from agreeing inputs at step {step}."

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msprobe.core.comparison import Coverage, Finding, RunVerdict, Source, Verdict
-from msprobe.core.verdicts.constants import Constants
 from msprobe.core.verdicts.sources import Judged, describe_site
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from msprobe.core.verdicts.constants import Constants
 
 #: Exit codes of ``msprobe compare``.
 CLEAN, WRONG, BAD_INPUT, TOO_LITTLE = 0, 1, 2, 3
@@ -65,7 +69,11 @@ def tell(judged: Judged, verdict: RunVerdict, sources: Sequence[Source], coverag
     matched, share = f"{coverage.matched:,} of {coverage.records:,} records", f"{coverage.judged_share:.1%}"
     if verdict is RunVerdict.INTRODUCED:
         others = len(sources) - 1
-        more = f" {others} more independent source{'s' if others > 1 else ''} follow{'' if others > 1 else 's'}." if others else ""
+        more = (
+            f" {others} more independent source{'s' if others > 1 else ''} follow{'' if others > 1 else 's'}."
+            if others
+            else ""
+        )
         return sources[0].sentence + more
     if verdict is RunVerdict.SUSPECT:
         return _tell_suspect(judged)
@@ -108,11 +116,22 @@ def row_findings(judged: Judged) -> list[Finding]:
     for pair in zip(table.candidate.dtype[differing].tolist(), table.reference.dtype[differing].tolist(), strict=True):
         formats[pair] = formats.get(pair, 0) + 1
     for (candidate, reference), count in sorted(formats.items()):
-        found.append(Finding("format", f"{count:,} records are {candidate} in the candidate and {reference} in the reference."))
-    both = matched & (np.nan_to_num(table.candidate.statistics["nan"]) > 0) & (np.nan_to_num(table.reference.statistics["nan"]) > 0)
+        found.append(
+            Finding("format", f"{count:,} records are {candidate} in the candidate and {reference} in the reference.")
+        )
+    both = (
+        matched
+        & (np.nan_to_num(table.candidate.statistics["nan"]) > 0)
+        & (np.nan_to_num(table.reference.statistics["nan"]) > 0)
+    )
     if both.any():
         first = int(np.flatnonzero(both)[np.argmin(table.order[both])])
-        found.append(Finding("health", f"{int(both.sum()):,} records hold NaN on both sides; first the {describe_site(table, first)}."))
+        found.append(
+            Finding(
+                "health",
+                f"{int(both.sum()):,} records hold NaN on both sides; first the {describe_site(table, first)}.",
+            )
+        )
     guessed = judged.flow.by_order & matched
     if guessed.any():
         text = f"The data flow into {int(guessed.sum()):,} records is supposed from the order of execution, not traced."

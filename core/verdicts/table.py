@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.dtypes import FORMATS, is_discrete, unit_roundoff
-from msprobe.core.matching.nodes import NodePairs
-from msprobe.core.matching.rows import RowPairs
-from msprobe.core.matching.sites import SitePairs
 from msprobe.core.records import HAS, SKETCH_SIZE, STATISTICS, Status
 from msprobe.core.sites import Direction, Form, NodeKind, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from msprobe.core.matching.nodes import NodePairs
+    from msprobe.core.matching.rows import RowPairs
+    from msprobe.core.matching.sites import SitePairs
     from msprobe.core.run.reader import RankRun
 
 DIRECTIONS = tuple(direction.value for direction in Direction)
@@ -129,7 +131,9 @@ def build_table(matches: Sequence[RankMatch]) -> PairTable:
         site=_join([r.site + offsets[m.rank] for r, m in zip(rows, matches, strict=True)], np.int64),
         step=_join([r.step for r in rows], np.int64),
         micro_step=_join([r.micro_step for r in rows], np.int64),
-        rank=_join([np.full(len(r.site), m.rank, dtype=np.int64) for r, m in zip(rows, matches, strict=True)], np.int64),
+        rank=_join(
+            [np.full(len(r.site), m.rank, dtype=np.int64) for r, m in zip(rows, matches, strict=True)], np.int64
+        ),
         candidate=_side([(m.candidate, m.rows.candidate) for m in matches]),
         reference=_side([(m.reference, m.rows.reference) for m in matches]),
         sites=_site_table(matches),
@@ -144,7 +148,10 @@ def _join(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 def _side(parts: Sequence[tuple[RankRun, NDArray[np.int64]]]) -> Side:
     forms = [_form_columns(run.forms) for run, _ in parts]
-    picks = [np.where(rows >= 0, run.records["form"].astype(np.int64)[rows] if len(run.records["form"]) else -1, -1) for run, rows in parts]
+    picks = [
+        np.where(rows >= 0, run.records["form"].astype(np.int64)[rows] if len(run.records["form"]) else -1, -1)
+        for run, rows in parts
+    ]
 
     def of_form(name: str) -> NDArray[Any]:
         return _join([columns[name][pick] for columns, pick in zip(forms, picks, strict=True)], object)
@@ -156,7 +163,9 @@ def _side(parts: Sequence[tuple[RankRun, NDArray[np.int64]]]) -> Side:
     statistics = {name: of_record(name, math.nan, np.float64) for name in STATISTICS}
     for column in statistics.values():
         column[held & HAS["statistics"] == 0] = math.nan
-    sketch = _join([_gather_sketch(run, rows) for run, rows in parts], np.float64) if np.any(held & HAS["sketch"]) else None
+    sketch = (
+        _join([_gather_sketch(run, rows) for run, rows in parts], np.float64) if np.any(held & HAS["sketch"]) else None
+    )
     row = _join([rows for _, rows in parts], np.int64)
     return Side(
         present=row >= 0,
@@ -200,12 +209,16 @@ def _form_columns(forms: Sequence[Form]) -> dict[str, NDArray[Any]]:
     """Gives the forms as columns, with one entry more at the end for "no record"."""
     shapes = [form.shape for form in forms]
     text = ["x".join(map(str, shape)) for shape in shapes]
-    complex_factor = [2.0 if FORMATS.get(form.dtype) and FORMATS[form.dtype].kind == "complex" else 1.0 for form in forms]
+    complex_factor = [
+        2.0 if FORMATS.get(form.dtype) and FORMATS[form.dtype].kind == "complex" else 1.0 for form in forms
+    ]
     return {
         "dtype": np.array([*(form.dtype for form in forms), ""], dtype=object),
         "shape": np.array([*text, ""], dtype=object),
         "kind": np.array([*(form.kind for form in forms), ""], dtype=object),
-        "elements": np.array([*(math.prod(s) * c for s, c in zip(shapes, complex_factor, strict=True)), 0.0], dtype=np.float64),
+        "elements": np.array(
+            [*(math.prod(s) * c for s, c in zip(shapes, complex_factor, strict=True)), 0.0], dtype=np.float64
+        ),
         "last": np.array([*(shape[-1] if shape else 1 for shape in shapes), 1], dtype=np.float64),
         "dimensions": np.array([*(len(shape) for shape in shapes), -1], dtype=np.int64),
         "roundoff": np.array([*(unit_roundoff(form.dtype) for form in forms), 0.0], dtype=np.float64),
@@ -233,7 +246,10 @@ def _sites_of_rank(match: RankMatch) -> dict[str, NDArray[Any]]:
         target[numbers[known]] = known
     sides = ((match.candidate, site_c), (match.reference, site_r))
     nodes = [_pick(run.sites.node.astype(np.int64), sites, -1) for run, sites in sides]
-    paths, classes, parents = ([_node_column(run, pick, what) for (run, _), pick in zip(sides, nodes, strict=True)] for what in ("path", "class_name", "parent"))
+    paths, classes, parents = (
+        [_node_column(run, pick, what) for (run, _), pick in zip(sides, nodes, strict=True)]
+        for what in ("path", "class_name", "parent")
+    )
     first = np.where(site_c >= 0, 0, 1)
     partner = match.nodes.partner
     number = np.where(nodes[0] >= 0, nodes[0], len(match.candidate.nodes) + nodes[1])
@@ -241,8 +257,25 @@ def _sites_of_rank(match: RankMatch) -> dict[str, NDArray[Any]]:
     of_reference[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
     candidate_node = np.where(nodes[0] >= 0, nodes[0], of_reference[nodes[1]])
     number = np.where(candidate_node >= 0, candidate_node, number)
-    reasons = np.array([*(match.nodes.reasons[i].text if i in match.nodes.reasons else "" for i in range(len(match.candidate.nodes))), ""], dtype=object)
-    confidence = np.array([*(match.nodes.reasons[i].confidence if i in match.nodes.reasons else 0.0 for i in range(len(match.candidate.nodes))), 0.0])
+    reasons = np.array(
+        [
+            *(
+                match.nodes.reasons[i].text if i in match.nodes.reasons else ""
+                for i in range(len(match.candidate.nodes))
+            ),
+            "",
+        ],
+        dtype=object,
+    )
+    confidence = np.array(
+        [
+            *(
+                match.nodes.reasons[i].confidence if i in match.nodes.reasons else 0.0
+                for i in range(len(match.candidate.nodes))
+            ),
+            0.0,
+        ]
+    )
     both = (site_c >= 0) & (site_r >= 0)
     return {
         "rank": np.full(count, match.rank, dtype=np.int64),
@@ -254,9 +287,19 @@ def _sites_of_rank(match: RankMatch) -> dict[str, NDArray[Any]]:
         "parent": np.where(first == 0, parents[0], parents[1]),
         "is_op": _either(sides, nodes, lambda run: [node.kind is NodeKind.OP for node in run.nodes]),
         "is_leaf": _either(sides, nodes, _leaves),
-        "direction": np.where(first == 0, _pick(match.candidate.sites.direction, site_c, 0), _pick(match.reference.sites.direction, site_r, 0)),
-        "role": np.where(first == 0, _pick(match.candidate.sites.role, site_c, 0), _pick(match.reference.sites.role, site_r, 0)),
-        "argument": np.where(first == 0, _pick(match.candidate.sites.argument, site_c, ""), _pick(match.reference.sites.argument, site_r, "")),
+        "direction": np.where(
+            first == 0,
+            _pick(match.candidate.sites.direction, site_c, 0),
+            _pick(match.reference.sites.direction, site_r, 0),
+        ),
+        "role": np.where(
+            first == 0, _pick(match.candidate.sites.role, site_c, 0), _pick(match.reference.sites.role, site_r, 0)
+        ),
+        "argument": np.where(
+            first == 0,
+            _pick(match.candidate.sites.argument, site_c, ""),
+            _pick(match.reference.sites.argument, site_r, ""),
+        ),
         "candidate_call": _pick(match.candidate.sites.call.astype(np.int64), site_c, -1),
         "reference_call": _pick(match.reference.sites.call.astype(np.int64), site_r, -1),
         "reason": np.where(both, reasons[candidate_node], ""),

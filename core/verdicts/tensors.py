@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from msprobe.core.measures import pair_measures
 from msprobe.core.verdicts.table import PairTable, usable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from msprobe.core.run.reader import RankRun
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -36,6 +36,8 @@ class TensorReader:
         pair = self.read(row)
         if pair is None:
             return None
+        from msprobe.core.measures import pair_measures
+
         measured = pair_measures(*pair)
         return float(measured.l2_difference), bool(measured.equal), bool(measured.nonfinite_differs)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.comparison import PAIR_COLUMNS, SHOWN_STATISTICS
-from msprobe.core.verdicts.sources import Judged
 from msprobe.core.verdicts.table import DIRECTIONS, ROLES, row_order
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.verdicts.sources import Judged
 
 _COUNTS = frozenset({"nan", "pos_inf", "neg_inf", "zero"})
 
