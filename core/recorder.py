@@ -170,6 +170,7 @@ class Recorder:
         step: int | None = None,
         micro_step: int | None = None,
         share: int | None = None,
+        reshaped: bool = False,
         status: Status | None = None,
     ) -> int:
         """Records a tensor and gives the record's number, -1 when nothing is recorded at this site. Never raises.
@@ -184,6 +185,7 @@ class Recorder:
             micro_step: The pass that the tensor belongs to.
             share: The number that ``observe`` gave for this very tensor with its present content: form and numbers are
                 taken over, nothing is measured or copied, provided that record kept all that is asked here.
+            reshaped: The tensor has the elements of ``share`` in the same order, perhaps in another shape.
             status: Why the values must not be read; None: they may.
         """
         if what is None:
@@ -196,6 +198,8 @@ class Recorder:
             if share is not None and (known := self._records.shared(share)) is not None:
                 form, shared_status, kept, tensor_seq, rows_seq, slot = known
                 if kept & has == has or shared_status != Status.MEASURED:
+                    if reshaped:
+                        form = self._form(self._reducer.describe(tensor))
                     return self._records.add((*place, form, shared_status, kept, tensor_seq, rows_seq, slot))
             try:
                 seq = self._records.add((*place, *self._measure(tensor, what, measured, has, status)))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from msprobe.adapters.pytorch.isolation import isolated
 from msprobe.core.run.batch import RankInfo, RunHeader
 
 if TYPE_CHECKING:
@@ -79,15 +80,19 @@ def run_header(
 
 def random_states() -> Iterator[tuple[str, str]]:
     """Gives a short hash of the state of each random generator that a model may draw from."""
-    yield "torch.cpu", _digest(torch.get_rng_state().numpy().tobytes())
+    with isolated():  # asking takes an operator, which level op would record
+        state = torch.get_rng_state()
+    yield "torch.cpu", _digest(state.numpy().tobytes())
     yield "python", _digest(repr(random.getstate()).encode())
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     if numpy_random is not None:
-        state = numpy_random.get_state()
-        yield "numpy", _digest(state[1].tobytes() + repr(state[2:]).encode())
+        mersenne = numpy_random.get_state()
+        yield "numpy", _digest(mersenne[1].tobytes() + repr(mersenne[2:]).encode())
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         for index in range(torch.cuda.device_count()):
-            yield f"torch.cuda:{index}", _digest(torch.cuda.get_rng_state(index).numpy().tobytes())
+            with isolated():
+                state = torch.cuda.get_rng_state(index)
+            yield f"torch.cuda:{index}", _digest(state.numpy().tobytes())
 
 
 def _digest(data: bytes) -> str:

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from msprobe.adapters.pytorch.compiled import has_compiled
 from msprobe.adapters.pytorch.contents import Contents
-from msprobe.adapters.pytorch.operators import describe_value, operands_of, operator_of, outputs_of
+from msprobe.adapters.pytorch.operators import describe_value, is_bookkeeping, operands_of, operator_of, outputs_of
 from msprobe.adapters.pytorch.python_api import is_in_compiled_code, python_api
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.core.errors import RecordingError
@@ -124,6 +124,8 @@ class OpRecorder(TorchDispatchMode):
     ) -> Any:
         """Runs the operator unchanged and records it."""
         kwargs = kwargs or {}
+        if is_bookkeeping(func):
+            return func(*args, **kwargs)
         call = self._quietly("inputs", func, self._before, func, args, kwargs)
         try:
             result = func(*args, **kwargs)
@@ -233,6 +235,6 @@ class OpRecorder(TorchDispatchMode):
             self._recorder.observe(site, tensor, what=what, micro_step=call.micro_step, status=status)
             return
         known = self._contents.find(tensor, what)
-        seq = self._recorder.observe(site, tensor, what=what, micro_step=call.micro_step, share=known)
+        seq = self._recorder.observe(site, tensor, what=what, micro_step=call.micro_step, share=known, reshaped=True)
         if known is None and seq >= 0:
             self._contents.keep(tensor, what, seq)

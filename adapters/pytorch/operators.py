@@ -45,7 +45,15 @@ class Operator:
     is_collective: bool = False
 
 
+#: Namespaces of operators that compute nothing.
+BOOKKEEPING = frozenset({"profiler", "prim"})
+
 _KNOWN: dict[Any, Operator] = {}
+
+
+def is_bookkeeping(func: Any) -> bool:
+    """Tells whether an operator only marks ranges or asks for properties."""
+    return getattr(func, "namespace", "") in BOOKKEEPING
 
 
 def operator_of(func: Any) -> Operator:

@@ -39,7 +39,7 @@ def python_api(depth: int = 1) -> str:
     name = ""
     while frame is not None:
         file = frame.f_code.co_filename
-        if file in _FUNCTIONAL:
+        if file in _FUNCTIONAL and frame.f_code.co_name != "wrapped":  # a binary operator of Tensor: see the caller
             name = _FUNCTIONAL[file] + frame.f_code.co_name
         elif not file.startswith(_OWN):
             if name:
@@ -64,7 +64,7 @@ def _is_plumbing(file: str) -> bool:
     """Tells whether a file of torch only passes calls on; its modules and functions are code like the user's."""
     return file.startswith(_TORCH) and Path(file).name in {
         "_ops.py", "_python_dispatch.py", "overrides.py", "_tensor.py", "_contextlib.py", "_jit_internal.py",
-        "function.py", "_compile.py",
+        "function.py", "_compile.py", "eval_frame.py",
     }  # fmt: skip
 
 

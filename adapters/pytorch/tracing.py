@@ -33,7 +33,7 @@ from msprobe.adapters.pytorch.storages import Storages, plain_parts, stretch_of
 from msprobe.core.graph import EdgeSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import torch
 
@@ -149,19 +149,23 @@ class Tracer:
     def seen_operator(
         self,
         operator: Operator,
-        inputs: Iterable[tuple[int, torch.Tensor]],
+        inputs: Sequence[tuple[int, torch.Tensor]],
         outputs: Iterable[tuple[int, torch.Tensor]],
         micro_step: int,
     ) -> None:
         """Draws the edges of an operator whose inputs and outputs are sites of their own.
 
+        A result that is the very elements of an operand (``view``, ``detach``) keeps the operand's sources.
         To be called after the operator ran, with ``seen_operand`` called for each input before.
         """
-        reached = [self._source(site, micro_step) for site, _ in inputs]
+        reached = [] if operator.is_constant else [self._source(site, micro_step) for site, _ in inputs]
+        read = {(id(self.storages.of(part)), stretch_of(part)) for _, tensor in inputs for part in plain_parts(tensor)}
         for site, tensor in outputs:
             source = self._source(site, micro_step)
             self._draw(reached, source)
-            self._label(tensor, source, keeps_rest=bool(operator.mutated))
+            part = plain_parts(tensor)[0]
+            if operator.mutated or (id(self.storages.of(part)), stretch_of(part)) not in read:
+                self._label(tensor, source, keeps_rest=bool(operator.mutated))
 
     @_quietly
     def seen_operand(self, site: int, tensor: torch.Tensor, micro_step: int) -> None:
