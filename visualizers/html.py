@@ -1,8 +1,8 @@
 """Write one self-contained page: the story, the strip of all nodes, the sources, and a table to search and sort.
 
-Nothing is fetched: style and script stand in the page, and its content security policy admits these two by their hash and
-nothing else. Text from a run passes through ``page.markup``, which cannot make markup of it. Without script the story
-still reads; the table needs it.
+Nothing is fetched: style and script stand in the page, and its content security policy admits these two by their hash
+and nothing else. Text from a run passes through ``page.markup``, which cannot make markup of it. Without script the
+story still reads; the table needs it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def _bar(summary: Summary) -> Markup:
     verdict = word(summary.verdict)
     if summary.sources:
         verdict += f" \N{MIDDLE DOT} {plural(len(summary.sources), 'source')}"
-    wave = tag("path", d="M1 12.5h4l2-8 3 11 2.2-6H17", fill="none", stroke="currentColor", stroke_width=1.6)
+    line = tag("path", d="M1 12.5h4l2-8 3 11 2.2-6H17", fill="none", stroke="currentColor", stroke_width=1.6)
+    wave = tag("svg", line, width=18, height=18, viewBox="0 0 18 18", aria_hidden="true")
     moon = join(
         tag("circle", cx=8, cy=8, r=5.6, fill="none", stroke="currentColor", stroke_width=1.3),
         tag("path", d="M8 2.4a5.6 5.6 0 0 1 0 11.2z", fill="currentColor"),
@@ -92,7 +93,7 @@ def _bar(summary: Summary) -> Markup:
     ]
     return tag(
         "header",
-        tag("span", tag("svg", wave, width=18, height=18, viewBox="0 0 18 18", aria_hidden="true"), "msprobe", class_="brand"),
+        tag("span", wave, "msprobe", class_="brand"),
         tag("span", *sides, class_="sides"),
         tag("span", class_="grow"),
         tag("span", glyph(mark.verdict), verdict, class_=f"pill {mark.verdict}"),
@@ -214,7 +215,9 @@ def _meter(value: float, minimum: float | None) -> Markup:
         parts.append(tag("rect", x=0, y=3, width=round(300 * value, 1), height=6, rx=1, class_="meter-fill"))
     if minimum is not None:
         parts.append(tag("rect", x=round(300 * minimum, 1), y=0, width=1.6, height=12, class_="meter-minimum"))
-    return tag("svg", *parts, viewBox="0 0 300 12", preserveAspectRatio="none", width="100%", height=12, aria_hidden="true")
+    return tag(
+        "svg", *parts, viewBox="0 0 300 12", preserveAspectRatio="none", width="100%", height=12, aria_hidden="true"
+    )
 
 
 def _counts(comparison: Comparison) -> Markup:
@@ -225,7 +228,9 @@ def _counts(comparison: Comparison) -> Markup:
         value = counts.get(mark.verdict, 0)
         width = max(1.2, 100 * value / most) if value else 0.0
         box = tag("rect", x=0, y=0, width=round(width, 2), height=8, rx=0.5, class_=f"bar-{mark.verdict}")
-        drawn = tag("svg", box, viewBox="0 0 100 8", preserveAspectRatio="none", width="100%", height=8, aria_hidden="true")
+        drawn = tag(
+            "svg", box, viewBox="0 0 100 8", preserveAspectRatio="none", width="100%", height=8, aria_hidden="true"
+        )
         quiet = "" if value else " none"
         lines += [
             glyph(mark.verdict),

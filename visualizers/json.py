@@ -1,7 +1,7 @@
 """Write the summary as strict JSON, for programs.
 
-JSON has no word for numbers that are not finite: they are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which
-``float()`` of Python and ``Number()`` of JavaScript turn back. All pairs are in the Parquet file.
+JSON has no word for numbers that are not finite: they are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``,
+which ``float()`` of Python and ``Number()`` of JavaScript turn back. All pairs are in the Parquet file.
 """
 
 from __future__ import annotations

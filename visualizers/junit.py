@@ -1,7 +1,7 @@
 """Write the verdicts as JUnit XML, so that any CI shows which module fails.
 
-The first test case is the run as a whole; then one for each node, under its step-independent name: a failure where a pair
-is introduced or suspect, skipped where none of its pairs could be judged, passed otherwise.
+The first test case is the run as a whole; then one for each node, under its step-independent name: a failure where a
+pair is introduced or suspect, skipped where none of its pairs could be judged, passed otherwise.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from xml.etree import ElementTree
 import numpy as np
 
 from msprobe.visualizers import story
-from msprobe.visualizers.marks import word
+from msprobe.visualizers.marks import SEVERITY, word
 from msprobe.visualizers.numerals import count, plural
-from msprobe.visualizers.rows import excesses, row_node, row_place, severities
-from msprobe.visualizers.marks import SEVERITY
+from msprobe.visualizers.rows import encode, excesses, is_absent, nodes, row_node, row_place, severities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +81,9 @@ def _case(class_name: str, name: str) -> ElementTree.Element:
 
 
 def _add(case: ElementTree.Element, tag: str, kind: str, message: str, text: str = "") -> None:
-    part = ElementTree.SubElement(case, tag, message=_legal(message), **({} if tag == "skipped" else {"type": kind}))
+    part = ElementTree.SubElement(case, tag, message=_legal(message))
+    if kind:
+        part.set("type", kind)
     part.text = _legal(text) or None
 
 
@@ -92,7 +93,9 @@ def _run_case(comparison: Comparison) -> ElementTree.Element:
     details = [story.coverage_sentence(summary)]
     details += [f"{finding.kind}: {finding.text}" for finding in summary.findings]
     if summary.exit_code == 1:
-        _add(case, "failure", word(summary.verdict), summary.sentence, "\n".join([*_source_lines(comparison), *details]))
+        _add(
+            case, "failure", word(summary.verdict), summary.sentence, "\n".join([*_source_lines(comparison), *details])
+        )
     elif summary.exit_code:
         _add(case, "error", word(summary.verdict), summary.sentence, "\n".join(details))
     else:
@@ -110,22 +113,18 @@ def _node_cases(comparison: Comparison) -> Iterator[ElementTree.Element]:
     pairs = comparison.pairs
     if not len(comparison):
         return
-    absent = pairs["candidate_call"] < 0
-    names = np.where(absent, pairs["reference_node"], pairs["candidate_node"]).astype(str)
-    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
-    codes = codes.ravel()
+    _, codes = encode(nodes(pairs))
     grouped = np.argsort(codes, kind="stable")
-    parts = np.split(grouped, np.flatnonzero(np.diff(codes[grouped])) + 1)
     severity, excess = severities(pairs), excesses(pairs)
-    for group in np.argsort(first, kind="stable"):
-        yield _node_case(comparison, parts[int(group)], severity, excess)
+    for rows in np.split(grouped, np.flatnonzero(np.diff(codes[grouped])) + 1):
+        yield _node_case(comparison, rows, severity, excess)
 
 
 def _node_case(
     comparison: Comparison, rows: NDArray[np.int64], severity: NDArray[np.int64], excess: NDArray[np.float64]
 ) -> ElementTree.Element:
     pairs = comparison.pairs
-    side = "reference" if pairs["candidate_call"][rows[0]] < 0 else "candidate"
+    side = "reference" if is_absent(pairs, int(rows[0]), "candidate") else "candidate"
     case = _case(str(pairs[f"{side}_class"][rows[0]]) or "node", row_node(pairs, int(rows[0])))
     guilty = rows[severity[rows] <= SEVERITY["suspect"]]
     if len(guilty):

@@ -23,7 +23,7 @@ _SAMPLE = {"inherited": 3, "inconclusive": 2, "unmatched": 3}
 
 def severities(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     """Gives the place of each row's verdict in the order of severity, 0 the worst."""
-    severity = np.full(len(pairs["verdict"]), len(MARKS), dtype=np.int64)
+    severity = np.full(len(pairs["verdict"]), len(MARKS) - 1, dtype=np.int64)
     for place, mark in enumerate(MARKS):
         severity[pairs["verdict"] == mark.verdict] = place
     return severity
@@ -48,8 +48,8 @@ def worst_first(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
 def telling_rows(comparison: Comparison, limit: int) -> NDArray[np.int64]:
     """Gives the indices of the rows that tell the story in ``limit`` lines.
 
-    Sources first, then the other introduced and suspect rows, the worst first; of the verdicts that need no look, or that
-    only a person can mend, a few, in order of execution. Rows that agree tell nothing.
+    Sources first, then the other introduced and suspect rows, the worst first; of the verdicts that need no look, or
+    that only a person can mend, a few, in order of execution. Rows that agree tell nothing.
     """
     pairs = comparison.pairs
     counts = comparison.summary.counts
@@ -67,9 +67,26 @@ def telling_rows(comparison: Comparison, limit: int) -> NDArray[np.int64]:
     return np.array(chosen[:limit], dtype=np.int64)
 
 
+def absent(pairs: Mapping[str, NDArray[Any]], side: str) -> NDArray[np.bool_]:
+    """Tells for each row whether one side has no record at all."""
+    return np.asarray((pairs[f"{side}_call"] < 0) | (pairs[f"{side}_dtype"] == ""), dtype=np.bool_)
+
+
 def is_absent(pairs: Mapping[str, NDArray[Any]], row: int, side: str) -> bool:
     """Tells whether one side of a row has no record at all."""
-    return int(pairs[f"{side}_call"][row]) < 0
+    return int(pairs[f"{side}_call"][row]) < 0 or pairs[f"{side}_dtype"][row] == ""
+
+
+def nodes(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.object_]:
+    """Gives the node of each row by the candidate's name, or by the reference's where the candidate has no record."""
+    return np.where(absent(pairs, "candidate"), pairs["reference_node"], pairs["candidate_node"])
+
+
+def encode(column: NDArray[np.object_]) -> tuple[list[str], NDArray[np.int64]]:
+    """Gives the distinct texts of a column in order of appearance, and each row's place among them."""
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(text, len(numbers)) for text in column.tolist()]
+    return list(numbers), np.array(codes, dtype=np.int64)
 
 
 def row_node(pairs: Mapping[str, NDArray[Any]], row: int) -> str:

@@ -92,8 +92,8 @@ def source_name(source: Source) -> str:
 def coverage_lines(summary: Summary) -> list[tuple[str, float, str]]:
     """Gives name, share and counts of matched, aligned and judged."""
     c = summary.coverage
-    loose = f"{count(c.unmatched_candidate)} only in the candidate, {count(c.unmatched_reference)} only in the reference"
-    lacking = f"; {loose}" if c.unmatched_candidate or c.unmatched_reference else ""
+    loose = (("candidate", c.unmatched_candidate), ("reference", c.unmatched_reference))
+    lacking = "".join(f"; {count(number_of)} only in the {side}" for side, number_of in loose if number_of)
     return [
         ("matched", c.matched_share, f"{count(c.matched)} of {plural(c.records, 'record')}{lacking}"),
         ("aligned", c.aligned_share, f"{count(c.aligned)} of {count(c.matched)} matched"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Width where there is no terminal to ask, and the narrowest that is laid out.
 _DEFAULT_WIDTH = 120
-_NARROWEST = 60
+_NARROWEST = 64
 
 #: Prose is easier to read when its lines are not too long.
 _PROSE_WIDTH = 110
@@ -42,6 +42,9 @@ _COLUMNS = (
 
 #: Columns that may be cut when the terminal is narrow, and how narrow they may get.
 _LEAST = {1: 28, 2: 24, 8: 24}
+
+#: Columns that are cut further, in this order, when even the narrowest layout is too wide.
+_NARROWER = {2: 9, 1: 14}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +274,15 @@ def _layout(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[int], li
     least = [min(n, _LEAST.get(c, n)) for c, n in enumerate(natural)]
     keep = list(range(len(_COLUMNS)))
     for _, column in sorted((order, c) for c, (_, _, order) in enumerate(_COLUMNS) if order):
-        if sum(least[c] + 2 for c in keep) <= width:
+        if sum(least[c] + 2 for c in keep) <= width + 2:
             break
         keep.remove(column)
     widths = {c: least[c] for c in keep}
-    spare = width - sum(w + 2 for w in widths.values())
+    spare = width + 2 - sum(w + 2 for w in widths.values())
+    for column, narrowest in _NARROWER.items():
+        less = min(max(0, -spare), max(0, widths[column] - narrowest))
+        widths[column] -= less
+        spare += less
     for column in _LEAST:
         if column in widths and spare > 0:
             more = min(spare, natural[column] - widths[column])

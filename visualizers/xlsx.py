@@ -32,7 +32,13 @@ MOST_ROWS = 50_000
 _LONGEST_TEXT = 32_767
 
 _WIDE = {"candidate_node": 44, "reference_node": 44, "reason": 60, "note": 40}
-_FILLS = {"introduced": "#FBE5DF", "suspect": "#FBF0DC", "inherited": "#F7EFD9", "normal": "#DCE8F0", "equal": "#9FC3E0"}
+_FILLS = {
+    "introduced": "#FBE5DF",
+    "suspect": "#FBF0DC",
+    "inherited": "#F7EFD9",
+    "normal": "#DCE8F0",
+    "equal": "#9FC3E0",
+}
 
 
 class Xlsx:

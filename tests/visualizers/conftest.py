@@ -22,7 +22,7 @@ from msprobe.core.comparison import (
 LEAVES = ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
           "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.act_fn", "mlp.down_proj")  # fmt: skip
 
-HOSTILE = "=HYPERLINK(\"http://x\")</script><img src=x onerror=alert(1)>\x1b[31m|`*\u202e\u4e2d\u6587'&"
+HOSTILE = '=HYPERLINK("http://x")</script><img src=x onerror=alert(1)>\x1b[31m|`*\u202e\u4e2d\u6587\'&'
 
 TEXT = {"candidate_node", "reference_node", "direction", "role", "argument", "candidate_class", "reference_class",
         "candidate_dtype", "reference_dtype", "candidate_shape", "reference_shape", "verdict", "reason", "error_kind",
@@ -85,9 +85,21 @@ def _transformer_row(path: str, layer: int, direction: str, fault: int) -> dict[
     row: dict[str, object] = {"candidate_node": path, "direction": direction}
     after = direction == "backward" or layer > fault or (layer == fault and LEAVES.index(path.split(".", 3)[3]) > 4)
     if path == f"model.layers.{fault}.self_attn.o_proj" and direction == "forward":
-        row |= {"verdict": "introduced", "error": 2.46e-5, "error_eps": 412.0, "bound": 3.7e-7, "reason": "above the bound"}
+        row |= {
+            "verdict": "introduced",
+            "error": 2.46e-5,
+            "error_eps": 412.0,
+            "bound": 3.7e-7,
+            "reason": "above the bound",
+        }
     elif after:
-        row |= {"verdict": "inherited", "error": 1e-5, "error_eps": 168.0, "bound": 2e-5, "reason": "explained by its inputs"}
+        row |= {
+            "verdict": "inherited",
+            "error": 1e-5,
+            "error_eps": 168.0,
+            "bound": 2e-5,
+            "reason": "explained by its inputs",
+        }
     elif layer < 1:
         row |= {"verdict": "equal", "error": 0.0, "error_eps": 0.0, "reason": "same bits", "error_kind": "checksum"}
     return row
@@ -107,7 +119,7 @@ def make_comparison(rows: list[dict[str, object]], *, exit_code: int = 1, **chan
         "sentence": f"The first error that rounding does not explain is made in {sources[0].node}, forward at step 0."
         if sources
         else f"No error beyond rounding in {matched:,} judged pairs.",
-        "exit_code": exit_code if sources else 0,
+        "exit_code": exit_code if sources or not rows else 0,
         "coverage": Coverage(len(rows), matched, matched, matched - counts["inconclusive"], counts["unmatched"], 0),
         "sources": sources,
         "findings": (),

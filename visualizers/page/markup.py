@@ -1,7 +1,7 @@
 """Build HTML and SVG so that text can never become markup.
 
-Elements are made by ``tag`` from a name, attributes and children; text children are escaped, ``Markup`` is not. There is
-no other way to get markup from text.
+Elements are made by ``tag`` from a name, attributes and children; text children are escaped, ``Markup`` is not. There
+is no other way to get markup from text but ``raw``, which is for the package's own style and script.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TAIL = 3
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
-    """Makes an element. ``class_`` is class, other underscores become hyphens; True gives a bare attribute, None none."""
+    """Makes an element; ``class_`` is class, other underscores are hyphens, True is a bare attribute, None is none."""
     given = {key: value for key, value in attributes.items() if value is not None and value is not False}
     written = "".join(_attribute(key, value) for key, value in given.items())
     if name in _VOID:
@@ -35,7 +35,7 @@ def tag(name: str, /, *children: Child, **attributes: str | float | bool | None)
     return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 
 
-def _attribute(key: str, value: str | float | bool) -> str:
+def _attribute(key: str, value: str | float) -> str:
     key = key.rstrip("_").replace("_", "-")
     if value is True:
         return f" {key}"

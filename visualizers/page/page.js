@@ -170,26 +170,33 @@
   const drawBoth = (row) => (state.open.has(row) ? [drawRow(row), drawDetail(row)] : [drawRow(row)]);
 
   function drawDetail(row) {
-    const line = element("tr", "detail");
-    const cell = element("td");
+    const line = element("tr", "detail"), cell = element("td");
     cell.colSpan = SHOWN.length;
-    const table = element("table");
-    const add = (title, ...cells) => {
-      const added = element("tr");
-      added.append(element("th", "", title), ...cells.map((content) => element("td", content === "\u2013" ? "absent" : "", content)));
-      table.append(added);
-    };
-    add("", "candidate", "reference");
-    const both = (name, write) => ["candidate", "reference"].map((side) => (value(`${side}_call`, row) < 0 ? "\u2013" : write(`${side}_${name}`)));
-    for (const name of ["node", "class", "dtype", "shape"]) add(name, ...both(name, (column) => text(column, row) || (name === "shape" ? "scalar" : name === "node" ? "(root)" : "\u2013")));
-    for (const name of data.statistics) add(name.replace("_", " "), ...both(name, (column) => number(value(column, row), 6)));
-    add("relative L2 error", number(value("error", row), 6), text("error_kind", row) && `from ${text("error_kind", row)}`);
-    add("bound", number(value("bound", row), 6), text("bound_source", row) && `from ${text("bound_source", row)}`);
-    add("matched by", text("match_reason", row) || "\u2013");
-    for (const name of data.comparators) add(name, number(value(name, row), 6));
-    cell.append(table);
+    const names = ["node", "class", "dtype", "shape"];
+    const sides = element("table"), facts = element("table");
+    addLine(sides, "th", ["", ...names, ...data.statistics.map((name) => name.replace("_", " "))]);
+    for (const side of ["candidate", "reference"]) {
+      const here = value(`${side}_call`, row) >= 0;
+      const words = names.map((name) => text(`${side}_${name}`, row) || { node: "(root)", shape: "scalar" }[name]);
+      const numbers = data.statistics.map((name) => number(value(`${side}_${name}`, row), 6));
+      addLine(sides, "td", here ? [side, ...words, ...numbers] : [side, "no record", ...Array(names.length - 1 + numbers.length).fill("\u2013")]);
+    }
+    const from = (name) => (text(name, row) ? ` from ${text(name, row)}` : "");
+    addLine(facts, "th", ["relative L2 error", "bound", "matched by", ...data.comparators]);
+    addLine(facts, "td", [
+      number(value("error", row), 6) + from("error_kind"),
+      number(value("bound", row), 6) + (value("bound", row) === null ? "" : from("bound_source")),
+      value("candidate_call", row) < 0 || value("reference_call", row) < 0 ? "\u2013" : text("match_reason", row) || "\u2013",
+      ...data.comparators.map((name) => number(value(name, row), 6)),
+    ]);
+    cell.append(sides, facts);
     line.append(cell);
     return line;
+  }
+  function addLine(table, kind, cells) {
+    const line = element("tr");
+    line.append(...cells.map((content) => element(kind, "", content ?? "\u2013")));
+    table.append(line);
   }
 
   function draw() {

@@ -14,7 +14,7 @@ import numpy as np
 from msprobe.core.comparison import SHOWN_STATISTICS
 from msprobe.core.dtypes import unit_roundoff
 from msprobe.visualizers.marks import MARKS
-from msprobe.visualizers.rows import worst_first
+from msprobe.visualizers.rows import absent, nodes, worst_first
 from msprobe.visualizers.wording import node_name, printable
 
 if TYPE_CHECKING:
@@ -36,23 +36,22 @@ def payload(comparison: Comparison) -> str:
     chosen = worst_first(comparison.pairs)[:MOST_ROWS]
     pairs = {name: column[chosen] for name, column in comparison.pairs.items()}
     units = _units(pairs)
-    absent = {side: pairs[f"{side}_call"] < 0 for side in ("candidate", "reference")}
     known = pairs["error_kind"] != ""
     columns: dict[str, object] = {
         name: _texts(pairs[name])
         for name in ("verdict", "direction", "role", "reason", "note", "bound_source", "error_kind", "match_reason")
     }
-    columns["node"] = _texts(np.where(absent["candidate"], pairs["reference_node"], pairs["candidate_node"]), node_name)
+    columns["node"] = _texts(nodes(pairs), node_name)
     columns["argument"] = _texts(pairs["argument"])
     for name in ("step", "micro_step", "rank", "order"):
-        columns[name] = [int(value) for value in pairs[name].tolist()]
+        columns[name] = pairs[name].tolist()
     columns["error"] = _numbers(pairs["error"], known)
     columns["bound"] = _numbers(pairs["bound"], ~np.isnan(pairs["bound"]))
     with np.errstate(divide="ignore", invalid="ignore"):
         columns["error_eps"] = _numbers(pairs["error"] / units, known & (units > 0))
         columns["bound_eps"] = _numbers(pairs["bound"] / units, ~np.isnan(pairs["bound"]) & (units > 0))
     for side in ("candidate", "reference"):
-        columns.update(_side(pairs, side, ~absent[side]))
+        columns.update(_side(pairs, side, ~absent(pairs, side)))
     for name in comparison.comparators:
         columns[name] = _numbers(pairs[name].astype(np.float64), ~np.isnan(pairs[name].astype(np.float64)))
     document = {
@@ -74,9 +73,10 @@ def embeddable(document: object) -> str:
 
 def _side(pairs: Mapping[str, NDArray[Any]], side: str, present: NDArray[np.bool_]) -> dict[str, object]:
     columns: dict[str, object] = {
-        f"{side}_{name}": _texts(np.where(present, pairs[f"{side}_{name}"], "")) for name in ("node", "class", "dtype", "shape")
+        f"{side}_{name}": _texts(np.where(present, pairs[f"{side}_{name}"], ""))
+        for name in ("node", "class", "dtype", "shape")
     }
-    columns[f"{side}_call"] = [int(value) for value in pairs[f"{side}_call"].tolist()]
+    columns[f"{side}_call"] = np.where(present, pairs[f"{side}_call"], -1).tolist()
     counted = pairs[f"{side}_nan"].astype(np.float64)
     measured = present & ~np.isnan(counted) & (counted >= 0)
     for name in SHOWN_STATISTICS:

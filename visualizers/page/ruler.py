@@ -25,7 +25,15 @@ def ruler(error: float, bound: float, verdict: str) -> Markup:
         parts.append(tag("path", d=f"M{_EDGE:g} 5v8", class_="ruler-zero"))
     elif error == error:
         parts.append(_pointer(_x(error), verdict))
-    return tag("svg", *parts, class_="ruler", viewBox=f"0 0 {_WIDTH:g} 30", preserveAspectRatio="xMinYMid", role="img", aria_label=said)
+    return tag(
+        "svg",
+        *parts,
+        class_="ruler",
+        viewBox=f"0 0 {_WIDTH:g} 30",
+        preserveAspectRatio="xMinYMid",
+        role="img",
+        aria_label=said,
+    )
 
 
 def _x(value: float) -> float:

@@ -1,7 +1,7 @@
 """Draw all nodes as one strip: a column for each layer, a row for each module in it, coloured by the worst verdict.
 
-Forward runs to the right and is above, backward below. What is no layer (embedding, final norm, head) is a column of its
-own at its place in the order of execution. Containers have no cell: they wear the verdicts of what they contain.
+Forward runs to the right and is above, backward below. What is no layer (embedding, final norm, head) is a column of
+its own at its place in the order of execution. Containers have no cell: they wear the verdicts of what they contain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from msprobe.visualizers.marks import MARKS, SEVERITY
 from msprobe.visualizers.page.markup import Markup, tag
-from msprobe.visualizers.rows import severities
+from msprobe.visualizers.rows import encode, nodes, severities
 from msprobe.visualizers.wording import node_name, shorten_head
 
 if TYPE_CHECKING:
@@ -99,16 +99,15 @@ def _worst_of_nodes(comparison: Comparison) -> tuple[list[str], list[bool], list
     if not len(comparison):
         return [], [], []
     backward = np.isin(pairs["direction"], ("backward", "update"))
-    names = np.where(pairs["candidate_call"] < 0, pairs["reference_node"], pairs["candidate_node"]).astype(str)
-    _, code = np.unique(names, return_inverse=True)
-    key = code.ravel() * 2 + backward
+    names, code = encode(nodes(pairs))
+    key = code * 2 + backward
     order = np.lexsort([pairs["order"], pairs["step"]])
     found, first, inverse = np.unique(key[order], return_index=True, return_inverse=True)
     worst = np.full(len(found), _NOTHING)
     np.minimum.at(worst, inverse.ravel(), severities(pairs)[order])
     at = np.argsort(first)
     row = order[first[at]]
-    return [str(names[i]) for i in row], [bool(backward[i]) for i in row], [int(worst[i]) for i in at]
+    return [names[code[i]] for i in row], [bool(backward[i]) for i in row], [int(worst[i]) for i in at]
 
 
 def _containers(nodes: list[str]) -> set[str]:
@@ -131,8 +130,8 @@ def _draw(name: str, lane: _Lane, y: float) -> tuple[list[Markup], float]:
     width = min(_WIDEST, (_WIDTH - _LABEL) / -(-columns // pool))
     arrow = "\N{RIGHTWARDS ARROW}" if name == "forward" else "\N{LEFTWARDS ARROW}"
     parts = [tag("text", f"{name} {arrow}", x=0, y=y + 13, class_="lane")]
-    for c, (severity, node) in _pooled({(0, c): cell for c, cell in lane.bands.items()}, pool).items():
-        parts.append(_cell((_LABEL + c[1] * width, y), (width, _BAND), severity, f"{node_name(node)}, {name}"))
+    for (_, c), (severity, node) in _pooled({(0, c): cell for c, cell in lane.bands.items()}, pool).items():
+        parts.append(_cell((_LABEL + c * width, y), (width, _BAND), severity, f"{node_name(node)}, {name}"))
     y += _BAND + 3
     for row, title in _shown_rows(lane):
         parts.append(tag("text", shorten_head(title, 22), x=_LABEL - 8, y=y + 8.6, text_anchor="end"))
@@ -186,7 +185,9 @@ def _axis(lane: _Lane, pool: int, width: float, y: float) -> list[Markup]:
     guilty = {c for c, (severity, _) in lane.bands.items() if severity == SEVERITY["introduced"]}
     layers = sum(_is_layer(name) for name in lane.columns)
     stride = next(s for s in _STRIDES if s * width / pool >= _LABEL_ROOM or s >= layers)
-    for name, c in sorted(lane.columns.items(), key=lambda item: (item[1] not in guilty, not _is_layer(item[0]), item[1])):
+    for name, c in sorted(
+        lane.columns.items(), key=lambda item: (item[1] not in guilty, not _is_layer(item[0]), item[1])
+    ):
         text = name.rpartition(".")[2] or "(root)"
         if _is_layer(name) and int(text) % stride and c not in guilty:
             continue
