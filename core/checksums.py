@@ -13,7 +13,9 @@ Bits are zero-extended to 64; a complex number is two elements, real part first.
 
 from __future__ import annotations
 
+import functools
 import math
+import threading
 import zlib
 from collections.abc import Iterator
 from typing import Any, Final
@@ -47,7 +49,7 @@ _NAMES: Final = {
     np.dtype(name): canonical
     for name, canonical in (("f8", "fp64"), ("f4", "fp32"), ("f2", "fp16"), ("c8", "complex64"), ("c16", "complex128"))
 }
-_BLOCK: Final = 32768
+_BLOCK: Final = 16384
 
 
 def checksums(bits: Array, dtype: str, *, offset: int = 0, indices: Array | None = None) -> tuple[int, int]:
@@ -62,14 +64,13 @@ def checksums(bits: Array, dtype: str, *, offset: int = 0, indices: Array | None
     positional = content = 0
     position = offset
     for block, where in _runs(bits, indices):
-        words = canonical_words(block, dtype)
-        if where is None:
-            where = np.arange(position, position + words.size, dtype=np.uint64)
-        position += words.size
-        scratch = np.empty_like(words)
-        content += _sum_of_mix(words + np.uint64(CONTENT_KEY), scratch)
-        words += keys(where, SEED_POSITION)
-        positional += _sum_of_mix(words, scratch)
+        words, mixed, scratch = (array[: block.size] for array in _scratch.words)
+        _canonical_words_into(words, block, dtype)
+        np.add(words, np.uint64(CONTENT_KEY), out=mixed)
+        content += _sum_of_mix(mixed, scratch)
+        np.add(words, _position_keys(position, block.size) if where is None else keys(where, SEED_POSITION), out=mixed)
+        positional += _sum_of_mix(mixed, scratch)
+        position += block.size
     return positional % 2**64, content % 2**64
 
 
@@ -113,14 +114,42 @@ def bits_of(values: Array) -> tuple[Array, str]:
 
 def canonical_words(bits: Array, dtype: str) -> Words:
     """Extends bits to 64-bit words in which every NaN looks the same."""
-    words = bits.astype(np.uint64)
+    words = np.empty(bits.shape, np.uint64)
+    _canonical_words_into(words, bits, dtype)
+    return words
+
+
+def _canonical_words_into(words: Words, bits: Array, dtype: str) -> None:
+    np.copyto(words, bits)
     known = NAN_PATTERNS.get(HALVES.get(dtype, dtype))
     if known:
-        magnitude, largest, canonical = (np.uint64(pattern) for pattern in known)
-        is_nan = (words & magnitude) > largest
+        magnitude, largest, canonical = (bits.dtype.type(pattern) for pattern in known)
+        is_nan = (bits & magnitude) > largest
         if is_nan.any():
             words[is_nan] = canonical
-    return words
+
+
+def _position_keys(position: int, count: int) -> Words:
+    start = position % _BLOCK
+    if start + count <= _BLOCK:
+        return _block_keys(position - start)[start : start + count]
+    return keys(np.arange(position, position + count, dtype=np.uint64), SEED_POSITION)
+
+
+@functools.lru_cache(maxsize=128)
+def _block_keys(first: int) -> Words:
+    """The keys of one block; kept, because the tensors of a model share their indices."""
+    return keys(np.arange(first, first + _BLOCK, dtype=np.uint64), SEED_POSITION)
+
+
+class _Scratch(threading.local):
+    """Memory that each thread reuses for every block."""
+
+    def __init__(self) -> None:
+        self.words = tuple(np.empty(_BLOCK, np.uint64) for _ in range(3))
+
+
+_scratch = _Scratch()
 
 
 def _runs(bits: Array, indices: Array | None) -> Iterator[tuple[Array, Array | None]]:

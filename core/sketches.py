@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -76,7 +77,21 @@ def sketch_blocks(blocks: Iterable[Array], *, offset: int = 0) -> Doubles:
         for block in blocks:
             total += _project_run(block, position)
             position += block.size
-    if np.isnan(total).any():
+        return _without_nan(total)
+
+
+def merge(parts: Iterable[Doubles]) -> Doubles:
+    """Adds the sketches of disjoint parts of a tensor to that of the whole."""
+    total = np.zeros(SKETCH_SIZE)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in parts:
+            total += part
+        return _without_nan(total)
+
+
+def _without_nan(total: Doubles) -> Doubles:
+    """Puts +Inf where opposite overflows met, so that NaN keeps meaning that there is no sketch."""
+    if not math.isfinite(total.sum()):
         total[np.isnan(total)] = np.inf
     return total
 
@@ -139,6 +154,16 @@ def _bits(words: Words) -> Words:
     return (words[:, None] >> np.arange(SKETCH_SIZE, dtype=np.uint64)) & np.uint64(1)
 
 
+class _Scratch(threading.local):
+    """Memory that each thread reuses for every block."""
+
+    def __init__(self) -> None:
+        self.doubles: Doubles = np.empty(BLOCK, np.float64)
+
+
+_scratch = _Scratch()
+
+
 @functools.cache
 def _lanes() -> Doubles:
     return lane_signs()
@@ -154,27 +179,25 @@ def _block_signs(first: int) -> tuple[NDArray[np.float32], Doubles]:
 def _project_run(piece: Array, position: int) -> Doubles:
     """Projects one contiguous run of at most ``BLOCK`` elements that starts at index ``position``."""
     start = position % BLOCK
-    first = (position - start) // GROUP
     if start + piece.size > BLOCK:
         cut = BLOCK - start
         return _project_run(piece[:cut], position) + _project_run(piece[cut:], position + cut)
-    fresh, groups = _block_signs(first)
     end = start + piece.size
     lower, upper = start - start % GROUP, end + -end % GROUP
-    padded = np.empty(piece.size) if upper - lower == piece.size else np.zeros(upper - lower)
-    inside = padded[start - lower : end - lower]
-    np.multiply(piece, fresh[start:end], out=inside, casting="unsafe")
-    if piece.dtype.kind == "f" and not math.isfinite(inside.sum()):
-        inside[~np.isfinite(inside)] = 0.0
+    fresh, groups = _block_signs((position - start) // GROUP)
     factors = groups[lower // GROUP : upper // GROUP]
+    padded = _scratch.doubles[: upper - lower]
+    padded[: start - lower] = 0.0
+    padded[end - lower :] = 0.0
+    np.multiply(piece, fresh[start:end], out=padded[start - lower : end - lower], casting="unsafe")
     projection = _sum_groups(padded, factors)
     if not math.isfinite(projection.sum()):
+        padded[~np.isfinite(padded)] = 0.0
         projection = _sum_groups(padded * HEADROOM, factors) / HEADROOM
     return projection
 
 
 def _sum_groups(elements: Doubles, factors: Doubles) -> Doubles:
     """Applies W and T to elements that carry D already."""
-    projected = elements.reshape(-1, GROUP) @ _lanes()
-    total: Doubles = np.einsum("gj,gj->j", projected, factors)
+    total: Doubles = np.einsum("gj,gj->j", elements.reshape(-1, GROUP) @ _lanes(), factors)
     return total

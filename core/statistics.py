@@ -23,6 +23,8 @@ Doubles = NDArray[np.float64]
 #: Elements of one block: 256 KiB in float64, which stays in the second-level cache, and small enough that no BLAS
 #: starts threads for it.
 BLOCK: Final = 32768
+#: Elements of one scalar product.
+DOT_PIECE: Final = 4096
 #: Squares of numbers between these bounds neither overflow, in a sum of up to 2^64 of them, nor lose bits.
 SAFE_SMALLEST: Final = 1e-140
 SAFE_LARGEST: Final = 1e140
@@ -155,7 +157,7 @@ def _measure_finite(block: Array, low: float, high: float) -> Statistics:
     if scale != 1.0:
         np.divide(doubles, scale, out=doubles)
     total = float(doubles.sum())
-    squares = float(np.einsum("i,i", doubles, doubles))
+    squares = _sum_of_squares(doubles)
     m2 = squares - total * total / count
     if m2 < CANCELLATION * squares:
         m2 = _centred_squares(doubles, total / count)
@@ -180,7 +182,14 @@ def _centred_squares(doubles: Doubles, mean: float) -> float:
     """Sums squared deviations, corrected for the rounding of the mean."""
     deviations = doubles - mean
     rounding = float(deviations.sum())
-    return max(0.0, float(np.einsum("i,i", deviations, deviations)) - rounding * rounding / doubles.size)
+    return max(0.0, _sum_of_squares(deviations) - rounding * rounding / doubles.size)
+
+
+def _sum_of_squares(doubles: Doubles) -> float:
+    """Sums squares by BLAS, in pieces that are too small for it to start threads for."""
+    if doubles.size % DOT_PIECE:
+        return float(np.einsum("i,i", doubles, doubles))
+    return float(np.matmul(doubles.reshape(-1, 1, DOT_PIECE), doubles.reshape(-1, DOT_PIECE, 1)).sum())
 
 
 def _squared(deviation: float, weight: int) -> float:

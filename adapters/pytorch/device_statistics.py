@@ -12,17 +12,17 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from msprobe.adapters.pytorch.slot_tables import COUNTS, FLOATS
+
 #: Elements worked on at a time; bounds the float64 copy to 128 MiB.
 BLOCK: Final = 2**24
-#: Order of the numbers that ``measure`` gives.
-FLOATS: Final = ("min", "max", "mean", "mean_abs", "m2", "norm")
-COUNTS: Final = ("nan", "pos_inf", "neg_inf", "zero")
-
 _INF: Final = float("inf")
 
 
 def measure(values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Gives ``FLOATS`` as float64 and ``COUNTS`` as int64 scalars on the tensor's device; values are not empty."""
+    """Gives the floats and counts of ``slot_tables`` as float64 and int64 scalars on the tensor's device."""
+    if not values.numel():
+        return _nothing(values.device)
     pieces = list(real_blocks(values))
     counts, finite, low, high = _counts_and_range(pieces)
     scale = torch.maximum(-low, high)
@@ -34,6 +34,11 @@ def measure(values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     nothing = finite == 0
     floats = [low, high, mean * scale, absolute / some * scale, m2 * scale * scale, squares.sqrt() * scale]
     return [f.masked_fill(nothing, float("nan")) for f in floats], counts
+
+
+def _nothing(device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+    floats = torch.full((len(FLOATS),), float("nan"), dtype=torch.float64, device=device)
+    return list(floats), list(torch.zeros(len(COUNTS), dtype=torch.int64, device=device))
 
 
 def _counts_and_range(pieces: list[Tensor]) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:

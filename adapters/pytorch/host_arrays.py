@@ -1,0 +1,54 @@
+"""NumPy's view of torch tensors in host memory, without a copy wherever NumPy has the format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from msprobe.adapters.pytorch.device_statistics import real_blocks
+from msprobe.adapters.pytorch.dtypes import TORCH_DTYPES
+from msprobe.core.statistics import BLOCK, flat_blocks, real_elements
+
+Array = NDArray[Any]
+
+#: Formats that NumPy lacks or computes slowly, and the wider one that holds each of their values exactly.
+_WIDER: Final = {
+    TORCH_DTYPES[name]: torch.complex64 if name == "complex32" else torch.float32
+    for name in ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "fp8_e8m0", "complex32")
+    if name in TORCH_DTYPES
+}
+_UNSIGNED: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def blocks(values: Tensor) -> Iterator[Array]:
+    """Gives the real elements in row-major order, widened where NumPy lacks the format."""
+    if values.dtype in _WIDER:
+        return (block.to(torch.float32).numpy() for block in real_blocks(values, BLOCK))
+    return flat_blocks(real_elements(_written_out(values).numpy()))
+
+
+def bits(values: Tensor) -> Array:
+    """Views elements as unsigned integers of their width; complex ones as pairs along a new last axis."""
+    real = resolved(values)
+    size = real.element_size()
+    view: Array = real.view(_UNSIGNED[size]).numpy().view(f"u{size}")
+    return view
+
+
+def widened(values: Tensor) -> Tensor:
+    """Gives the same values in a format that NumPy has."""
+    return _written_out(values).to(_WIDER.get(values.dtype, values.dtype))
+
+
+def resolved(values: Tensor) -> Tensor:
+    """Writes out lazy conjugation and negation, and views complex numbers as pairs."""
+    written = _written_out(values)
+    return torch.view_as_real(written) if written.is_complex() else written
+
+
+def _written_out(values: Tensor) -> Tensor:
+    return values.resolve_conj().resolve_neg() if values.is_conj() or values.is_neg() else values
