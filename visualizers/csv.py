@@ -20,8 +20,6 @@ from msprobe.core.parquet import arrow_table
 from msprobe.visualizers.rows import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from msprobe.core.comparison import Comparison

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msprobe.core.comparison import SHOWN_STATISTICS
 from msprobe.core.dtypes import unit_roundoff
 from msprobe.visualizers.marks import MARKS
 from msprobe.visualizers.wording import node_name, printable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from msprobe.core.comparison import Comparison
+
+SIDES = ("candidate", "reference")
 
 #: How many rows of each verdict a short table shows at least, where there are so many; the first verdicts get the rest.
 _SAMPLE = {"inherited": 3, "inconclusive": 2, "unmatched": 3}
@@ -77,6 +80,19 @@ def is_absent(pairs: Mapping[str, NDArray[Any]], row: int, side: str) -> bool:
     return int(pairs[f"{side}_call"][row]) < 0 or pairs[f"{side}_dtype"][row] == ""
 
 
+def known(pairs: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.bool_]:
+    """Tells for each row whether a column of numbers holds something recorded or known; it may still be NaN."""
+    side, _, statistic = name.partition("_")
+    if side in SIDES and statistic in SHOWN_STATISTICS:
+        counted = pairs[f"{side}_nan"].astype(np.float64)
+        return ~absent(pairs, side) & ~np.isnan(counted) & (counted >= 0)
+    if name in ("error", "error_eps"):
+        return np.asarray(pairs["error_kind"] != "", dtype=np.bool_)
+    if name == "bound":
+        return np.asarray(~np.isnan(pairs["bound"]), dtype=np.bool_)
+    return np.ones(len(pairs["verdict"]), dtype=np.bool_)
+
+
 def nodes(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.object_]:
     """Gives the node of each row by the candidate's name, or by the reference's where the candidate has no record."""
     return np.where(absent(pairs, "candidate"), pairs["reference_node"], pairs["candidate_node"])
@@ -106,7 +122,7 @@ def row_format(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
     """Gives number format and shape, of both sides where they differ."""
     sides = [
         f"{pairs[f'{side}_dtype'][row]}[{pairs[f'{side}_shape'][row]}]"
-        for side in ("candidate", "reference")
+        for side in SIDES
         if not is_absent(pairs, row, side)
     ]
     return printable(" | ".join(dict.fromkeys(sides)))
@@ -114,7 +130,7 @@ def row_format(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
 
 def roundoff(pairs: Mapping[str, NDArray[Any]], row: int) -> float:
     """Gives epsilon of a row: the unit roundoff of the coarser of its two formats; 0 for exact formats."""
-    return max(unit_roundoff(str(pairs[f"{side}_dtype"][row])) for side in ("candidate", "reference"))
+    return max(unit_roundoff(str(pairs[f"{side}_dtype"][row])) for side in SIDES)
 
 
 def in_epsilon(value: float, unit: float) -> float:

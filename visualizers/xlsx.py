@@ -1,6 +1,7 @@
 """Write a workbook: a sheet with the story, and a sheet with the worst pairs.
 
-Rows are streamed (constant memory). Text is never a formula or a link. Excel has no NaN or infinity: they are text.
+Rows are streamed (constant memory). Text is never a formula or a link. Excel has no NaN or infinity: they are text;
+what was not recorded or measured is an empty cell.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msprobe.core.errors import PluginError
 from msprobe.visualizers import story
 from msprobe.visualizers.marks import MARKS, word
 from msprobe.visualizers.numerals import count, number, share
-from msprobe.visualizers.rows import worst_first
+from msprobe.visualizers.rows import known, worst_first
 from msprobe.visualizers.wording import printable
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def _write_pairs(workbook: Any, comparison: Comparison) -> None:
     heading = workbook.add_format({"bold": True})
     for place, name in enumerate(names):
         sheet.write_string(0, place, name, heading)
-    columns = [_cells(comparison.pairs[name][rows]) for name in names]
+    shown = {name: column[rows] for name, column in comparison.pairs.items()}
+    columns = [_cells(shown[name], known(shown, name)) for name in names]
     verdict_column = names.index("verdict")
     for line, cells in enumerate(zip(*columns, strict=True), start=1):
         for place, cell in enumerate(cells):
@@ -129,7 +131,9 @@ def _write_pairs(workbook: Any, comparison: Comparison) -> None:
         sheet.write_string(len(rows) + 1, 0, note)
 
 
-def _write(sheet: Any, line: int, place: int, cell: str | float, form: Any) -> None:
+def _write(sheet: Any, line: int, place: int, cell: str | float | None, form: Any) -> None:
+    if cell is None:
+        return
     if isinstance(cell, str):
         if cell:
             sheet.write_string(line, place, cell, form)
@@ -137,12 +141,13 @@ def _write(sheet: Any, line: int, place: int, cell: str | float, form: Any) -> N
         sheet.write_number(line, place, cell)
 
 
-def _cells(column: NDArray[Any]) -> list[str | float]:
+def _cells(column: NDArray[Any], present: NDArray[np.bool_]) -> list[str | float | None]:
     if column.dtype.kind in "OU":
         return [_cell_text(str(value)) for value in column.tolist()]
     if column.dtype.kind in "iub":
         return [int(value) for value in column.tolist()]
-    return [value if math.isfinite(value) else number(value) for value in column.astype(np.float64).tolist()]
+    values = zip(column.astype(np.float64).tolist(), present.tolist(), strict=True)
+    return [(value if math.isfinite(value) else number(value)) if here else None for value, here in values]
 
 
 def _cell_text(text: str) -> str:

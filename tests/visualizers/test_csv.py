@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+
 from msprobe.core.comparison import PAIR_COLUMNS, Comparison
 from msprobe.visualizers.csv import Csv
 from tests.visualizers.conftest import HOSTILE, make_comparison

@@ -7,11 +7,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from msprobe.core.comparison import Comparison
 from msprobe.visualizers import html as page_module
 from msprobe.visualizers.html import Html
 from msprobe.visualizers.page import payload as payload_module
-from tests.visualizers.conftest import HOSTILE, make_comparison
+from tests.visualizers.conftest import HOSTILE
 
 CSS = Path(page_module.__file__).with_name("page") / "page.css"
 

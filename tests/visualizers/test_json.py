@@ -2,6 +2,7 @@ import json
 import math
 
 import pytest
+
 from msprobe.core.comparison import SCHEMA_VERSION, Comparison
 from msprobe.visualizers.json import Json
 from tests.visualizers.conftest import HOSTILE, make_comparison

@@ -2,6 +2,7 @@ from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
+
 from msprobe.core.comparison import Comparison
 from msprobe.visualizers.junit import JUnit
 from tests.visualizers.conftest import make_comparison

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+
 from msprobe.visualizers.numerals import ABSENT, measured, number, plural, share
 
 

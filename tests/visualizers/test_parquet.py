@@ -3,6 +3,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+
 from msprobe.core.comparison import PAIR_COLUMNS, Comparison
 from msprobe.visualizers.parquet import Parquet
 

@@ -1,4 +1,5 @@
 import numpy as np
+
 from msprobe.core.comparison import Comparison
 from msprobe.visualizers.rows import severities, side_value, telling_rows, worst_first
 from tests.visualizers.conftest import make_comparison, transformer_rows

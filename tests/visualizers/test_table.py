@@ -1,4 +1,5 @@
 import pytest
+
 from msprobe.core.comparison import Comparison
 from msprobe.visualizers.marks import MARKS
 from msprobe.visualizers.table import Table

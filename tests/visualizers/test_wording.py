@@ -1,4 +1,5 @@
 import pytest
+
 from msprobe.visualizers.wording import printable, shorten_head, shorten_tail, width_of, wrap
 
 

@@ -5,6 +5,7 @@ import zipfile
 from xml.etree import ElementTree
 
 import pytest
+
 from msprobe.core.comparison import PAIR_COLUMNS, Comparison
 from msprobe.core.errors import PluginError
 from msprobe.visualizers import xlsx
@@ -62,3 +63,9 @@ def test_a_missing_xlsxwriter_is_a_clear_error(introduced: Comparison, monkeypat
     monkeypatch.setitem(sys.modules, "xlsxwriter", None)
     with pytest.raises(PluginError, match=r"pip install 'msprobe\[xlsx\]'"):
         Xlsx().render(introduced)
+
+
+def test_what_was_not_recorded_is_an_empty_cell(introduced: Comparison) -> None:
+    row = next(row for row in sheet(Xlsx().render(introduced), 2) if "model.extra" in row)
+    assert "NaN" not in row
+    assert len(row) < len(PAIR_COLUMNS) - 8

@@ -14,7 +14,7 @@ import numpy as np
 from msprobe.core.comparison import SHOWN_STATISTICS
 from msprobe.core.dtypes import unit_roundoff
 from msprobe.visualizers.marks import MARKS
-from msprobe.visualizers.rows import absent, nodes, worst_first
+from msprobe.visualizers.rows import SIDES, absent, known, nodes, worst_first
 from msprobe.visualizers.wording import node_name, printable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def payload(comparison: Comparison) -> str:
     chosen = worst_first(comparison.pairs)[:MOST_ROWS]
     pairs = {name: column[chosen] for name, column in comparison.pairs.items()}
     units = _units(pairs)
-    known = pairs["error_kind"] != ""
+    measured, bounded = known(pairs, "error"), known(pairs, "bound")
     columns: dict[str, object] = {
         name: _texts(pairs[name])
         for name in ("verdict", "direction", "role", "reason", "note", "bound_source", "error_kind", "match_reason")
@@ -45,12 +45,12 @@ def payload(comparison: Comparison) -> str:
     columns["argument"] = _texts(pairs["argument"])
     for name in ("step", "micro_step", "rank", "order"):
         columns[name] = pairs[name].tolist()
-    columns["error"] = _numbers(pairs["error"], known)
-    columns["bound"] = _numbers(pairs["bound"], ~np.isnan(pairs["bound"]))
+    columns["error"] = _numbers(pairs["error"], measured)
+    columns["bound"] = _numbers(pairs["bound"], bounded)
     with np.errstate(divide="ignore", invalid="ignore"):
-        columns["error_eps"] = _numbers(pairs["error"] / units, known & (units > 0))
-        columns["bound_eps"] = _numbers(pairs["bound"] / units, ~np.isnan(pairs["bound"]) & (units > 0))
-    for side in ("candidate", "reference"):
+        columns["error_eps"] = _numbers(pairs["error"] / units, measured & (units > 0))
+        columns["bound_eps"] = _numbers(pairs["bound"] / units, bounded & (units > 0))
+    for side in SIDES:
         columns.update(_side(pairs, side, ~absent(pairs, side)))
     for name in comparison.comparators:
         columns[name] = _numbers(pairs[name].astype(np.float64), ~np.isnan(pairs[name].astype(np.float64)))
@@ -77,16 +77,15 @@ def _side(pairs: Mapping[str, NDArray[Any]], side: str, present: NDArray[np.bool
         for name in ("node", "class", "dtype", "shape")
     }
     columns[f"{side}_call"] = np.where(present, pairs[f"{side}_call"], -1).tolist()
-    counted = pairs[f"{side}_nan"].astype(np.float64)
-    measured = present & ~np.isnan(counted) & (counted >= 0)
     for name in SHOWN_STATISTICS:
-        columns[f"{side}_{name}"] = _numbers(pairs[f"{side}_{name}"].astype(np.float64), measured)
+        column = f"{side}_{name}"
+        columns[column] = _numbers(pairs[column].astype(np.float64), known(pairs, column))
     return columns
 
 
 def _units(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     units = np.zeros(len(pairs["verdict"]))
-    for side in ("candidate", "reference"):
+    for side in SIDES:
         column = pairs[f"{side}_dtype"]
         for name in set(column.tolist()):
             units = np.where(column == name, np.maximum(units, unit_roundoff(str(name))), units)
