@@ -1,0 +1,35 @@
+"""Compare two tensors by their largest relative difference, element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msprobe.core.measures import pair_blocks, relative_differences
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class MaxRelative:
+    """0 for equal values; +Inf when only the reference is 0 somewhere, or non-finite elements are unlike.
+
+    NaN when no element is finite. Two zeros differ by 0.
+    """
+
+    name = "max_relative"
+    better = "lower"
+    formula = "max_i |c_i - r_i| / |r_i|"
+    source = "Componentwise relative error; Higham, Accuracy and Stability of Numerical Algorithms, section 1.2."
+
+    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+        """Gives the largest relative difference."""
+        largest = math.nan
+        for block in pair_blocks(candidate, reference):
+            if block.unlike:
+                return math.inf
+            if block.difference.size:
+                largest = float(np.fmax(largest, relative_differences(block).max()))
+        return largest

@@ -1,0 +1,158 @@
+"""Walks over a pair of tensors block by block, so that measuring it takes little memory whatever its size.
+
+Both sides are compared element by element as float64, whatever formats they came in; complex numbers count as two real
+elements. A difference of integers is taken exactly before it is rounded. Elements that are not finite take part in no
+arithmetic: they are *alike* when both sides hold NaN, or both the same infinity, and *unlike* otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe.core.statistics import flat_blocks, real_elements
+
+Array = NDArray[Any]
+Doubles = NDArray[np.float64]
+
+#: Elements worked on at a time.
+BLOCK: Final = 2**18
+#: Squares of numbers between these bounds neither overflow in a sum nor lose bits.
+SAFE: Final = (1e-140, 1e140)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The elements of one block that are finite on both sides, and how many others there are.
+
+    ``alike`` and ``unlike`` count elements that are not finite on at least one side.
+    """
+
+    candidate: Doubles
+    reference: Doubles
+    difference: Doubles
+    alike: int
+    unlike: int
+
+    @property
+    def size(self) -> int:
+        """Counts all elements of the block."""
+        return self.difference.size + self.alike + self.unlike
+
+
+@dataclass(frozen=True, slots=True)
+class PairMeasures:
+    """What the verdict needs to know of a pair of tensors; all 0 and equal for empty ones.
+
+    ``l2_difference``, ``l2_reference`` and ``max_abs`` are over the elements that are finite on both sides.
+    ``equal`` compares values with the sign of zero, all NaN being one value. ``flips`` counts unequal elements.
+    """
+
+    l2_difference: float
+    l2_reference: float
+    max_abs: float
+    equal: bool
+    nonfinite_differs: bool
+    flips: int
+    #: Counts of elements: all, those finite on both sides, those of which only one is or that are unlike.
+    elements: int
+    finite: int
+    unlike: int
+
+
+def pair_measures(candidate: Array, reference: Array) -> PairMeasures:
+    """Measures a pair of tensors of one shape in one go."""
+    l2_difference = l2_reference = max_abs = 0.0
+    unlike = flips = elements = finite = 0
+    same_bits = True
+    for block in pair_blocks(candidate, reference):
+        elements += block.size
+        finite += block.difference.size
+        unlike += block.unlike
+        flips += block.unlike + int(np.count_nonzero(block.difference))
+        l2_difference = math.hypot(l2_difference, root_of_squares(block.difference))
+        l2_reference = math.hypot(l2_reference, root_of_squares(block.reference))
+        max_abs = max(max_abs, float(np.abs(block.difference).max(initial=0.0)))
+        same_bits = same_bits and np.array_equal(np.signbit(block.candidate), np.signbit(block.reference))
+    return PairMeasures(
+        l2_difference=l2_difference,
+        l2_reference=l2_reference,
+        max_abs=max_abs,
+        equal=same_bits and not flips,
+        nonfinite_differs=unlike > 0,
+        flips=flips,
+        elements=elements,
+        finite=finite,
+        unlike=unlike,
+    )
+
+
+def pair_blocks(candidate: Array, reference: Array) -> Iterator[Block]:
+    """Cuts a pair of tensors of one shape into blocks."""
+    if candidate.shape != reference.shape:
+        raise ValueError(f"cannot compare tensors of shapes {candidate.shape} and {reference.shape}")
+    if (candidate.dtype.kind == "c") != (reference.dtype.kind == "c"):
+        candidate, reference = (side.astype(np.complex128) for side in (candidate, reference))
+    sides = (flat_blocks(np.ascontiguousarray(real_elements(side)), BLOCK) for side in (candidate, reference))
+    for x, y in zip(*sides, strict=True):
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = _block(x, y)
+        yield block
+
+
+def relative_differences(block: Block) -> Doubles:
+    """Gives |candidate - reference| / |reference|: 0 for two zeros, +Inf where only the reference is 0."""
+    magnitude = np.abs(block.difference)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        relative: Doubles = magnitude / np.abs(block.reference)
+    relative[magnitude == 0] = 0.0
+    return relative
+
+
+def root_of_squares(elements: Doubles) -> float:
+    """Gives the L2 norm, without overflow or underflow on the way."""
+    peak = float(np.abs(elements).max(initial=0.0))
+    if peak == 0 or not math.isfinite(peak):
+        return peak
+    if SAFE[0] < peak < SAFE[1]:
+        return math.sqrt(float(np.einsum("i,i", elements, elements)))
+    scaled = elements / peak
+    return math.sqrt(float(np.einsum("i,i", scaled, scaled))) * peak
+
+
+def _block(x: Array, y: Array) -> Block:
+    candidate, reference = x.astype(np.float64), y.astype(np.float64)
+    if x.dtype.kind in "iu" and y.dtype.kind in "iu":
+        return Block(candidate, reference, _integer_difference(x, y), 0, 0)
+    finite = np.isfinite(candidate) & np.isfinite(reference)
+    if finite.all():
+        return Block(candidate, reference, candidate - reference, 0, 0)
+    others = (candidate[~finite], reference[~finite])
+    alike = int(np.count_nonzero((others[0] == others[1]) | (np.isnan(others[0]) & np.isnan(others[1]))))
+    candidate, reference = candidate[finite], reference[finite]
+    return Block(candidate, reference, candidate - reference, alike, others[0].size - alike)
+
+
+def _integer_difference(x: Array, y: Array) -> Doubles:
+    """Subtracts integers of any two widths without overflow; exact below 2^53, else rounded once."""
+    if max(x.dtype.itemsize, y.dtype.itemsize) < 8:
+        return (x.astype(np.int64) - y.astype(np.int64)).astype(np.float64)
+    larger = _is_larger(x, y)
+    high, low = (side.astype(np.uint64) for side in (x, y))
+    magnitude = np.where(larger, high - low, low - high).astype(np.float64)
+    return np.where(larger, magnitude, -magnitude)
+
+
+def _is_larger(x: Array, y: Array) -> NDArray[np.bool_]:
+    """Compares integers of which one side may be uint64 and the other signed."""
+    if x.dtype.kind == y.dtype.kind:
+        larger: NDArray[np.bool_] = x > y
+        return larger
+    if x.dtype.kind == "i":
+        return (x >= 0) & (x.astype(np.uint64) > y.astype(np.uint64))
+    return (y < 0) | (x.astype(np.uint64) > y.astype(np.uint64))
