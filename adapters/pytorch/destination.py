@@ -51,12 +51,7 @@ class Destination:
 
     def submit(self, batch: Batch) -> None:
         """Hands over a batch; never raises."""
-        if self._writer is None and self._failure is None:
-            try:
-                self._writer = self._make()
-            except MsprobeError as error:
-                self._failure = str(error)
-                warnings.warn(f"msprobe: nothing is recorded: {error}", RuntimeWarning, stacklevel=2)
+        self._begin()
         if self._writer is not None:
             self._writer.submit(batch)
 
@@ -65,9 +60,19 @@ class Destination:
         return self._writer.flush(timeout) if self._writer is not None else self._failure is None
 
     def close(self) -> None:
-        """Ends the run."""
+        """Ends the run; one in which nothing was recorded is a run all the same."""
+        self._begin()
         if self._writer is not None:
             self._writer.close()
+
+    def _begin(self) -> None:
+        if self._writer is not None or self._failure is not None:
+            return
+        try:
+            self._writer = self._make()
+        except MsprobeError as error:
+            self._failure = str(error)
+            warnings.warn(f"msprobe: nothing is recorded: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _rank_is_known() -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from msprobe.adapters.pytorch.guard import guarded
+from msprobe.adapters.pytorch.seen import is_transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,7 @@ class Gradients:
     def _watch(
         self, tensor: torch.Tensor, path: str, site: tuple[int, frozenset[str]], micro_step: int, *, join: bool
     ) -> None:
-        if not tensor.requires_grad or not torch.is_grad_enabled():
+        if not tensor.requires_grad or not torch.is_grad_enabled() or is_transformed(tensor):
             return
         seen = self._observer.seen.find(tensor) or self._observer.seen.add(tensor)
         if seen is not None and seen.watch is not None:

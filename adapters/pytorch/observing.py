@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from msprobe.adapters.pytorch.seen import SeenTensors
+from msprobe.adapters.pytorch.seen import SeenTensors, is_transformed
 
 if TYPE_CHECKING:
+    import torch
+
     from msprobe.adapters.pytorch.tracing import Tracer
     from msprobe.core.recorder import Recorder
-
-_is_functorch = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 class Observer:
@@ -25,7 +23,7 @@ class Observer:
 
     def value(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
         """Records a tensor at a site, by reference to an earlier record when the content is known."""
-        if _is_functorch(tensor):
+        if is_transformed(tensor):
             self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
             return
         seen = self.seen.find(tensor) or self.seen.add(tensor)

@@ -8,6 +8,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from msprobe.adapters.pytorch.guard import guarded
+from msprobe.adapters.pytorch.seen import is_transformed
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Parameters:
         self._options = options
         self._values_seen: set[int] = set()
         self._hooked: set[int] = set()
+        self._watching = False
         self._updates_seen: set[int] = set()
         self._first_step = True
 
@@ -41,6 +43,7 @@ class Parameters:
         self._first_step = self._first_step and not self._values_seen
         self._values_seen.clear()
         self._hooked.clear()
+        self._watching = False
         self._updates_seen.clear()
 
     def record_values(self, watched: WatchedModule, module: torch.nn.Module, micro_step: int) -> None:
@@ -48,7 +51,7 @@ class Parameters:
         if watched.number not in self._values_seen and not _waits_for_shapes(module):
             self._values_seen.add(watched.number)
             self.values(watched, module, micro_step)
-            if self._hooked:
+            if self._watching:
                 self._watch_gradients([(watched, module)])
         elif self._observer.tracer is not None:
             self._trace(watched, module)
@@ -67,12 +70,13 @@ class Parameters:
 
     def watch_gradients(self, watched_modules: Iterable[tuple[WatchedModule, torch.nn.Module]]) -> None:
         """Hooks every parameter that gathers a gradient, once a step."""
-        if self._options.gradients and not self._hooked and torch.is_grad_enabled():
+        if self._options.gradients and not self._watching and torch.is_grad_enabled():
+            self._watching = True
             self._watch_gradients(watched_modules)
 
     def _watch_gradients(self, watched_modules: Iterable[tuple[WatchedModule, torch.nn.Module]]) -> None:
         for parameter, names in _by_tensor(watched_modules):
-            if id(parameter) not in self._hooked and parameter.requires_grad and not is_lazy(parameter):
+            if id(parameter) not in self._hooked and _can_be_hooked(parameter):
                 self._hooked.add(id(parameter))
                 self.hook(names[0][0], parameter, names)
 
@@ -145,6 +149,10 @@ def _by_tensor(
             if parameter is not None:
                 found.setdefault(id(parameter), (parameter, []))[1].append((watched, name))
     yield from found.values()
+
+
+def _can_be_hooked(parameter: torch.Tensor) -> bool:
+    return parameter.requires_grad and not is_lazy(parameter) and not is_transformed(parameter)
 
 
 def _waits_for_shapes(module: torch.nn.Module) -> bool:

@@ -42,6 +42,8 @@ class Saves:
                 continue
             site = recorder.site(node, place.direction, Role.SAVED, path, call)
             self._observer.value(site, tensor, what, micro_step)
+            if self._observer.tracer is not None:
+                self._observer.tracer.seen_input(site, tensor)
             if tensor.requires_grad:
                 site = recorder.site(node, Direction.BACKWARD, Role.SAVED, path, call)
                 self._gradients.watch_output(tensor, name, site, what, micro_step)

@@ -8,12 +8,13 @@ have no version counter: a kernel that works in place would go unnoticed, so the
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
+if TYPE_CHECKING:
     from msprobe.adapters.pytorch.gradients import GradientWatch
 
 Content = tuple[int, int, "torch.Size", tuple[int, ...]]
@@ -27,6 +28,10 @@ class Seen:
     content: Content
     seq: int | None = None
     watch: GradientWatch | None = None
+
+
+#: Tells whether a tensor stands for others inside a ``torch.func`` transform, with no values and hooks of its own.
+is_transformed: Callable[[torch.Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 class SeenTensors:

@@ -57,8 +57,10 @@ class Session:
         self.closed = False
         self.options = options
         self.models = dict(model) if isinstance(model, Mapping) else {"": model}
-        header = lambda: run_header(options, self.models, context or {}, perturbed=perturb is not None)  # noqa: E731
-        self._destination = Destination(path, lambda: _writer(path, options, header()))
+        self._context = dict(context or {})
+        self._perturb = perturb
+        self._at_exit: Any = None
+        self._destination = Destination(path, lambda: self._writer(path))
         self.recorder = Recorder(self._destination, TorchReducer(), options)
         self.failures = Failures(lambda message, subject: self.recorder.event("error", message, subject))
         self._explicit = optimizer is not None
@@ -74,7 +76,7 @@ class Session:
             optimizer, before=self.optimizer_begins, after=self.optimizer_ends, skipped=self.optimizer_skipped
         )
         saving.active.append(self)
-        self._at_exit = _close_at_exit(self)
+        self._close_at_exit()
         self._attach()
 
     def _build(self) -> None:
@@ -274,18 +276,23 @@ class Session:
             install(mode)
         self._mode = mode
 
+    def _writer(self, path: Path) -> RunWriter:
+        options = self.options
+        what = options.what.union({"checksums"}, *(what for _, what in options.what_for))
+        header = run_header(options, self.models, self._context, perturbed=self._perturb is not None)
+        writer = RunWriter(path, rank=rank_info(), header=header, what=what, queue_bytes=options.queue_bytes)
+        self._close_at_exit()
+        return writer
 
-def _writer(path: Path, options: RecordOptions, header: Any) -> RunWriter:
-    what = options.what.union({"checksums"}, *(what for _, what in options.what_for))
-    return RunWriter(path, rank=rank_info(), header=header, what=what, queue_bytes=options.queue_bytes)
+    def _close_at_exit(self) -> None:
+        """Has the session closed when Python exits: before its writer is, so registered after it."""
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+        reference = weakref.ref(self)
 
+        def close() -> None:
+            alive = reference()
+            if alive is not None:
+                alive.close()
 
-def _close_at_exit(session: Session) -> Any:
-    reference = weakref.ref(session)
-
-    def close() -> None:
-        alive = reference()
-        if alive is not None:
-            alive.close()
-
-    return atexit.register(close)
+        self._at_exit = atexit.register(close)
