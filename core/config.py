@@ -84,7 +84,7 @@ def _mistakes(document: Document, error: ValidationError) -> list[str]:
             text = unknown("option", name, OPTION_NAMES)
         else:
             text = f"option {name!r}: {finding['msg'][0].lower()}{finding['msg'][1:]}, not {finding['input']!r}."
-        keys = (name, *(key for key in finding["loc"][1:] if isinstance(key, int)))
+        keys: tuple[str | int, ...] = (name, *(key for key in finding["loc"][1:] if isinstance(key, int)))
         if len(keys) > deepest.get(name, (0, ""))[0]:
             deepest[name] = (len(keys), f"{document.where(*keys)}: {text}")
     return [message for _, message in deepest.values()]

@@ -112,6 +112,22 @@ class Reducer(Protocol):
         ...
 
 
+class Probe(Protocol):
+    """A recording under way; leaving the ``with`` block closes it."""
+
+    def step(self) -> None:
+        """Ends a step of the recording, unless an optimizer that it was given does."""
+        ...
+
+    def close(self) -> None:
+        """Takes every hook away again and finishes the run."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
 class Adapter(Protocol):
     """Watches models of one framework. Making one must import nothing that ``requires`` does not name."""
 

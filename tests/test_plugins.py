@@ -55,7 +55,7 @@ def test_each_built_in_row_has_one_line_about_itself(plugin: Plugin) -> None:
 def test_each_public_class_of_a_plugin_folder_is_in_the_table(kind: str) -> None:
     targets = {str(p.target).rpartition(":")[0] for p in BUILT_IN if p.kind == kind}
     for path in sorted((ROOT / kind).glob("*.py")):
-        if "\n    name = " in path.read_text():
+        if '\n    name = "' in path.read_text():
             assert f"msprobe.{kind}.{path.stem}" in targets
 
 

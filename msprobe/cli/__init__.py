@@ -92,6 +92,12 @@ def help_text() -> str:
     return _HELP.format(commands="\n".join(f"  {name:<10}{summary}" for name, summary in COMMANDS.items()))
 
 
+def command_help(name: str) -> str:
+    """Gives the text of ``msprobe NAME --help``."""
+    text: str = importlib.import_module(f"msprobe.cli.{name}").parser().format_help()
+    return text
+
+
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
     """Shows msprobe's own warnings as one line each; those of other packages stay as they are."""

@@ -22,11 +22,11 @@ _EXAMPLES = """\
   msprobe record --out runs/a -- python train.py --lr 3e-4
   msprobe record --steps 0,50-60 --what statistics,sketch,tensors --out runs/a -- python train.py
   msprobe record --level op --targets '*.layers.0.*' --out runs/op -- torchrun --nproc-per-node 2 train.py
-  msprobe record --repeat-perturbed --out runs/noise -- python train.py   # a floor for compare --noise
+  msprobe record --repeat-perturbed --out runs/b -- python train.py   # and once more, into runs/b-perturbed
   msprobe record --config probe.yaml --out runs/a -- python -m my.trainer
 
   # then
-  msprobe compare runs/a runs/b --noise runs/noise
+  msprobe compare runs/a runs/b --noise runs/b-perturbed
 """
 
 
@@ -95,7 +95,7 @@ def _add_run(made: Parser) -> None:
     made.add_argument(
         "--repeat-perturbed",
         action="store_true",
-        help="record a run whose inputs are moved by one rounding: the noise floor for compare --noise",
+        help="run it once more with inputs moved by one rounding, into DIR-perturbed: a floor for compare --noise",
     )
 
 
