@@ -51,9 +51,8 @@ def decode(dtype: str, shape: tuple[int, ...], bits: NDArray[np.uint8]) -> NDArr
 
 @cache
 def _e8m0() -> NDArray[np.float32]:
-    values = np.ldexp(1.0, np.arange(256) - 127).astype(np.float32)
-    values[255] = np.nan
-    return values
+    powers = np.ldexp(1.0, np.arange(255) - 127).astype(np.float32)
+    return np.append(powers, np.float32(np.nan))
 
 
 @cache

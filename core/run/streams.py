@@ -102,7 +102,7 @@ def _encode_text(field: Field, values: Values) -> Any:
     offsets = _offsets([len(e) for e in encoded])
     valid = None
     if field.nullable:
-        valid = np.packbits([v is not None for v in values], bitorder="little")
+        valid = np.packbits(np.array([v is not None for v in values], bool), bitorder="little")
     return na.c_array_from_buffers(field.arrow_type(), len(encoded), [valid, offsets, b"".join(encoded)])
 
 

@@ -1,8 +1,9 @@
 """Writes a run from a training process without ever standing in its way.
 
-A thread of its own does all work on files. The queue in front of it is bounded by bytes. When it is full, ``submit``
-waits for room, but no longer than ``PATIENCE`` seconds; then detail is dropped in this order until the rest fits: saved
-tensors, row statistics, records. Catalogue, facts and events are small and always kept. What was dropped is an event.
+A thread of its own does all work on files. Two things can make ``submit`` wait, both only as long as the thread gets on:
+* An earlier step is not committed yet. So a killed process loses one completed step at most. (``LAG`` seconds at most.)
+* The queue holds ``queue_bytes``. After ``PATIENCE`` seconds detail is dropped, in this order until the rest fits: saved
+  tensors, row statistics, records. Catalogue, facts and events are small and always kept. A drop is an event.
 
 When writing fails (disk full, directory deleted), training goes on, ``failure`` says why, and one warning is given.
 Each later batch tries again; once that works, an event "gap" tells what is missing. Nothing here raises into training.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "LAG",
     "PATIENCE",
     "Batch",
     "Event",
@@ -51,8 +53,9 @@ __all__ = [
     "SiteRow",
 ]
 
-#: Seconds that ``RunWriter.submit`` may wait for room in the queue.
+#: Seconds that ``RunWriter.submit`` may wait for room in the queue, and for earlier steps to be committed.
 PATIENCE = 10.0
+LAG = 2.0
 #: Seconds that closing waits for the queue to be written.
 _CLOSING_PATIENCE = 300.0
 _SLOW = "the disk is slower than the recording"
@@ -95,7 +98,7 @@ class RunWriter:
         self._warn()
 
     def submit(self, batch: Batch) -> None:
-        """Hands over a batch. Waits ``patience`` seconds at most when the queue is full; never raises.
+        """Hands over a batch. Waits ``LAG`` and ``patience`` seconds at most, see above; never raises.
 
         The batch and its arrays must not be changed afterwards. In a forked child nothing is written.
         """
@@ -191,6 +194,8 @@ class _Queue:
         self._patience = patience
         self._batches: deque[tuple[Batch, int]] = deque()
         self._bytes = 0
+        self._num_done = 0
+        self._stalled_at = -1
         self._changed = threading.Condition()
         self.closed = False
         self.dropped_tensors: frozenset[int] = frozenset()
@@ -200,7 +205,8 @@ class _Queue:
         with self._changed:
             if self.closed:
                 return
-            self._changed.wait_for(lambda: self._has_room(size) or hopeless(), self._patience)
+            self._wait(lambda: hopeless() or all(queued.step == batch.step for queued, _ in self._batches), LAG)
+            self._wait(lambda: hopeless() or self._has_room(size), self._patience)
             if not self._has_room(size):
                 self.dropped_tensors |= _shed_tensors(batch, _SLOW)
                 if not self._has_room(batch.nbytes):
@@ -212,6 +218,11 @@ class _Queue:
             self._bytes += size
             self._changed.notify_all()
 
+    def _wait(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Waits for a condition, but not when an earlier wait was in vain and nothing was written since."""
+        if self._stalled_at != self._num_done and not self._changed.wait_for(condition, seconds):
+            self._stalled_at = self._num_done
+
     def head(self) -> Batch | None:
         """Waits for the oldest batch, which stays in the queue until ``done``; None after closing."""
         with self._changed:
@@ -222,6 +233,7 @@ class _Queue:
         with self._changed:
             _, size = self._batches.popleft()
             self._bytes -= size
+            self._num_done += 1
             self._changed.notify_all()
 
     def wait_until_empty(self, timeout: float | None) -> bool:
