@@ -19,7 +19,7 @@ from msprobe.visualizers.page.glyphs import glyph, symbols
 from msprobe.visualizers.page.markup import Markup, join, path, raw, tag
 from msprobe.visualizers.page.payload import MOST_ROWS, payload
 from msprobe.visualizers.page.ruler import ruler
-from msprobe.visualizers.page.strip import strip
+from msprobe.visualizers.page.strip import strip, told_step
 from msprobe.visualizers.wording import node_name, printable
 
 if TYPE_CHECKING:
@@ -143,7 +143,10 @@ def _strip(comparison: Comparison) -> Markup | None:
     names = [tag("span", glyph(mark.verdict, size=11), mark.verdict) for mark in reversed(MARKS)]
     readout = tag("span", "point at a cell to read it", id="readout", class_="readout", aria_live="polite")
     key = tag("div", readout, *names, class_="key")
+    step = told_step(comparison)
     label = "one cell = one module in one layer, coloured by its worst pair"
+    if step is not None:
+        label += f" at step {step}; sources of every step"
     return _section("All nodes, forward and backward", label, tag("div", drawn, key, class_="card"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from msprobe.visualizers.numerals import ABSENT, count, number, plural, share
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from msprobe.core.comparison import Comparison, RunIdentity, Source, Summary
+
+#: How many reasons of one verdict are told apart.
+_REASONS = 3
 
 #: How many numbers a list of ranks or steps names before it is cut.
 _NAMED = 6
@@ -99,6 +103,14 @@ def coverage_lines(summary: Summary) -> list[tuple[str, float, str]]:
         ("aligned", c.aligned_share, f"{count(c.aligned)} of {count(c.matched)} matched"),
         ("judged", c.judged_share, f"{count(c.judged)} of {count(c.matched)} matched"),
     ]
+
+
+def reasons(comparison: Comparison, verdict: str) -> list[tuple[str, int]]:
+    """Gives the commonest reasons of a verdict, each with its count; what is left over is the last."""
+    chosen = comparison.pairs["reason"][comparison.pairs["verdict"] == verdict]
+    counted = Counter(chosen.tolist()).most_common()
+    rest = sum(number_of for _, number_of in counted[_REASONS:])
+    return counted[:_REASONS] + ([("other reasons", rest)] if rest else [])
 
 
 def coverage_sentence(summary: Summary) -> str:

@@ -32,16 +32,16 @@ _COLUMNS = (
     ("verdict", "<", 0),
     ("node", "<", 0),
     ("site", "<", 0),
-    ("step", ">", 2),
-    ("rank", ">", 3),
+    ("step", ">", 3),
+    ("rank", ">", 4),
     ("error eps", ">", 0),
     ("bound eps", ">", 0),
     ("format", "<", 1),
-    ("why", "<", 4),
+    ("why", "<", 2),
 )
 
 #: Columns that may be cut when the terminal is narrow, and how narrow they may get.
-_LEAST = {1: 28, 2: 24, 8: 24}
+_LEAST = {1: 28, 2: 24, 8: 50}
 
 #: Columns that are cut further, in this order, when even the narrowest layout is too wide.
 _NARROWER = {2: 9, 1: 14}
@@ -176,6 +176,10 @@ def _coverage(comparison: Comparison, pen: _Pen) -> Iterator[str]:
         line += pen.paint(text, mark.colour) + "   "
     if line.strip():
         yield line
+    for verdict in ("inconclusive", "unmatched"):
+        for reason, number_of in story.reasons(comparison, verdict):
+            first, *rest = pen.prose(f"{count(number_of)} {verdict}: {reason}", "    ")
+            yield from (f"  - {first.lstrip()}", *rest)
 
 
 def _without_paint(text: str) -> str:
@@ -222,7 +226,8 @@ def _table(comparison: Comparison, limit: int, pen: _Pen) -> Iterator[str]:
     yield ""
     yield pen.bold("Most telling pairs") + pen.faint(f"   {count(len(rows))} of {count(len(comparison))}")
     cells = [_cells(comparison, int(row), pen) for row in rows]
-    keep, widths = _layout(cells, pen.width)
+    ranks = {*comparison.summary.candidate.ranks, *comparison.summary.reference.ranks}
+    keep, widths = _layout(cells, pen.width, without=() if len(ranks) > 1 else ("rank",))
     heading = [_COLUMNS[column][0] for column in keep]
     yield pen.faint(_line([_fit(text, w, _COLUMNS[c][1]) for text, w, c in zip(heading, widths, keep, strict=True)]))
     for row, texts in zip(rows, cells, strict=True):
@@ -267,16 +272,17 @@ def _bound(bound: float, unit: float) -> str:
     return _error(bound, unit, present=not math.isnan(bound))
 
 
-def _layout(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[int], list[int]]:
+def _layout(cells: Sequence[tuple[str, ...]], width: int, *, without: tuple[str, ...]) -> tuple[list[int], list[int]]:
     """Chooses which columns fit and how wide each is; the node's path gives way last."""
     natural = [max(width_of(row[c]) for row in cells) for c in range(len(_COLUMNS))]
     natural = [max(n, len(heading)) for n, (heading, _, _) in zip(natural, _COLUMNS, strict=True)]
     least = [min(n, _LEAST.get(c, n)) for c, n in enumerate(natural)]
-    keep = list(range(len(_COLUMNS)))
+    keep = [c for c, (heading, _, _) in enumerate(_COLUMNS) if heading not in without]
     for _, column in sorted((order, c) for c, (_, _, order) in enumerate(_COLUMNS) if order):
         if sum(least[c] + 2 for c in keep) <= width + 2:
             break
-        keep.remove(column)
+        if column in keep:
+            keep.remove(column)
     widths = {c: least[c] for c in keep}
     spare = width + 2 - sum(w + 2 for w in widths.values())
     for column, narrowest in _NARROWER.items():

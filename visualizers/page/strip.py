@@ -1,7 +1,7 @@
 """Draw all nodes as one strip: a column for each layer, a row for each module in it, coloured by the worst verdict.
 
 Forward runs to the right and is above, backward below. What is no layer (embedding, final norm, head) is a column of
-its own at its place in the order of execution. Containers have no cell: they wear the verdicts of what they contain.
+its own at its place in the order of execution. The strip is of the step in which things first went wrong. Containers have no cell: they wear the verdicts of what they contain.
 """
 
 from __future__ import annotations
@@ -58,6 +58,18 @@ class _Lane:
                 self.cells[place] = (severity, node)
 
 
+def told_step(comparison: Comparison) -> int | None:
+    """Gives the step that the strip is of: where the worst verdict is first met; None for all when all agree.
+
+    After the first wrong step the weights differ, so that everything inherits: one step tells where it began.
+    """
+    severity = severities(comparison.pairs)
+    worst = int(severity.min(initial=_NOTHING))
+    if worst > SEVERITY["inherited"]:
+        return None
+    return int(comparison.pairs["step"][severity == worst].min())
+
+
 def strip(comparison: Comparison) -> Markup | None:
     """Gives the drawing; None when there is no node to draw."""
     forward, backward = _lanes(comparison)
@@ -102,6 +114,10 @@ def _worst_of_nodes(comparison: Comparison) -> tuple[list[str], list[bool], list
     names, code = encode(nodes(pairs))
     key = code * 2 + backward
     order = np.lexsort([pairs["order"], pairs["step"]])
+    step = told_step(comparison)
+    if step is not None:
+        told = (pairs["step"] == step) | (pairs["verdict"] == "introduced")
+        order = order[told[order]]
     found, first, inverse = np.unique(key[order], return_index=True, return_inverse=True)
     worst = np.full(len(found), _NOTHING)
     np.minimum.at(worst, inverse.ravel(), severities(pairs)[order])
