@@ -17,8 +17,6 @@ Columns = dict[str, Array]
 #: What a row holds: where the record's numbers will be found is ``slot`` (see ``PendingRecords.add``).
 _ROW = ("step", "micro_step", "site", "form", "status", "has", "tensor", "rows", "slot")
 _WIDTH = len(_ROW)
-_STATUS, _HAS = _ROW.index("status"), _ROW.index("has")
-_NO_SLOT = -1
 _MEASURED_COLUMNS = tuple(c for c in RECORD_COLUMNS if c.wanted_by in ("statistics", "sketch", "checksums"))
 
 
@@ -48,19 +46,22 @@ class PendingRecords:
         self.next += 1
         return self.next - 1
 
-    def shared(self, seq: int) -> tuple[int, int, int, int, int, int] | None:
-        """Gives form, status, has, tensor, rows and slot of an earlier record, None when it is no longer here."""
-        if seq >= self.first:
-            if seq >= self.next:
-                return None
+    def shared(self, seq: int, wanted: int) -> tuple[int, ...] | None:
+        """Gives form, status, has, tensor, rows and slot of an earlier record.
+
+        None when it is no longer here, or when it was measured but holds less than ``wanted`` (bits as in ``has``).
+        """
+        known: tuple[int, ...]
+        if self.first <= seq < self.next:
             begin = (seq - self.first) * _WIDTH
-            form, status, has, tensor, rows, slot = self._rows[begin + 3 : begin + _WIDTH]
-            return form, status, has, tensor, rows, slot
-        row = seq - self._earlier_first
-        if not self._earlier or row < 0:
+            known = tuple(self._rows[begin + 3 : begin + _WIDTH])
+        elif self._earlier and self._earlier_first <= seq < self.first:
+            row = seq - self._earlier_first
+            known = (*(int(self._earlier[name][row]) for name in _ROW[3:-1]), -2 - row)
+        else:
             return None
-        form, status, has, tensor, rows = (int(self._earlier[name][row]) for name in _ROW[3:-1])
-        return form, status, has, tensor, rows, -2 - row
+        _, status, has, *_ = known
+        return known if has & wanted == wanted or status != Status.MEASURED else None
 
     def take(self, measured: Mapping[str, Array] | None) -> Columns:
         """Gives the pending records as columns and starts anew; ``measured`` None: measuring failed for all."""

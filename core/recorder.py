@@ -185,7 +185,8 @@ class Recorder:
             micro_step: The pass that the tensor belongs to.
             share: The number that ``observe`` gave for this very tensor with its present content: form and numbers are
                 taken over, nothing is measured or copied, provided that record kept all that is asked here.
-            reshaped: The tensor has the elements of ``share`` in the same order, perhaps in another shape.
+            reshaped: The tensor has the elements of ``share`` in the same order, perhaps in another shape; the form is
+                then its own, and row statistics are measured again.
             status: Why the values must not be read; None: they may.
         """
         if what is None:
@@ -195,14 +196,13 @@ class Recorder:
         with self._lock:
             place = (self.step if step is None else step, self.micro_step if micro_step is None else micro_step, site)
             has, measured = self._has.get(what) or self._plan(what)
-            if share is not None and (known := self._records.shared(share)) is not None:
-                form, shared_status, kept, tensor_seq, rows_seq, slot = known
-                if kept & has == has or shared_status != Status.MEASURED:
-                    if reshaped:
-                        form = self._form(self._reducer.describe(tensor))
-                    return self._records.add((*place, form, shared_status, kept, tensor_seq, rows_seq, slot))
+            known = self._records.shared(share, has) if share is not None else None
             try:
-                seq = self._records.add((*place, *self._measure(tensor, what, measured, has, status)))
+                if known is None or (reshaped and "rows" in what):
+                    known = self._measure(tensor, what, measured, has, status)
+                elif reshaped:
+                    known = (self._form(self._reducer.describe(tensor)), *known[1:])
+                seq = self._records.add((*place, *known))
             except Exception as error:  # noqa: BLE001 -- the framework's own code, on a tensor of any kind
                 seq = self._fail(place, tensor, error)
             if self._is_long():
@@ -251,7 +251,7 @@ class Recorder:
 
     def _measure(
         self, tensor: Any, what: frozenset[str], measured: frozenset[str], has: int, status: Status | None
-    ) -> tuple[int, int, int, int, int, int]:
+    ) -> tuple[int, ...]:
         """Starts measuring; gives form, status, has, tensor, rows and slot."""
         form = self._reducer.describe(tensor)
         number = self._form(form)

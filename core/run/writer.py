@@ -1,9 +1,10 @@
 """Writes a run from a training process without ever standing in its way.
 
-A thread of its own does all work on files. Two things can make ``submit`` wait, both only as long as the thread gets on:
-* An earlier step is not committed yet. So a killed process loses one completed step at most. (``LAG`` seconds at most.)
-* The queue holds ``queue_bytes``. After ``PATIENCE`` seconds detail is dropped, in this order until the rest fits: saved
-  tensors, row statistics, records. Catalogue, facts and events are small and always kept. A drop is an event.
+A thread of its own does all work on files. Two things make ``submit`` wait, each only while that thread gets on:
+* An earlier step is not committed yet: so a killed process loses one completed step at most. After ``LAG`` seconds it
+  goes on all the same.
+* The queue holds ``queue_bytes``. After ``PATIENCE`` seconds detail is dropped, in this order until the rest fits:
+  saved tensors, row statistics, records. Catalogue, facts and events are small and always kept. A drop is an event.
 
 When writing fails (disk full, directory deleted), training goes on, ``failure`` says why, and one warning is given.
 Each later batch tries again; once that works, an event "gap" tells what is missing. Nothing here raises into training.
