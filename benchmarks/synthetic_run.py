@@ -178,6 +178,8 @@ def _statistics(generator: np.random.Generator, count: int) -> Iterator[tuple[st
 def _errors(shape: Shape, sites: list[SiteRow], step: int) -> NDArray[np.float64]:
     """Gives the relative error of each site: rounding, and behind the fault the fault's size."""
     error = np.full(len(sites), ROUNDING)
+    if step == 0:
+        error[[site.role is Role.PARAMETER for site in sites]] = 0.0
     if step < FAULT_STEP:
         return error
     node = 2 + shape.faulty_layer * len(_PARTS) + len(_PARTS) - 1

@@ -124,6 +124,8 @@ CLEAN: tuple[CleanKind, ...] = (
               Side({"clip": 0.1, "threads": 2}), Side({"clip": 0.1})),
     CleanKind("compiled-parts", "MLPs compiled (traced, no code generated)", PLAIN,
               Side(edit=partial(rewrites.compiled_parts, backend="aot_eager"))),
+    CleanKind("inference-loop", "one inference mode around all steps, two threads", ("decoder",),
+              Side({"mode": "infer-loop", "threads": 2}), Side({"mode": "infer-loop"})),
     CleanKind("compiled-inductor", "MLPs compiled by inductor", ("llama", "decoder"),
               Side(edit=partial(rewrites.compiled_parts, backend="inductor")), slow=True),
 )  # fmt: skip

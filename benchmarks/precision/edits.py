@@ -84,7 +84,7 @@ def own_dropout_seed(module: nn.Module, seed: int) -> None:
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(seed + 1)
             dropped = inner(x)
         inner(x.detach())
         return dropped

@@ -230,7 +230,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "missing-loss-scale", "two micro-batches, the loss not divided by two",
-        Place("", "backward", ("input",), alias="head", named=("factor of 2", "2x", "ratio of 2")), ("head",),
+        Place("", "backward", ("input",), alias="head", named=("2 times", "factor of 2")), ("head",),
         both=_accumulating, plan=lambda p: replace(p, scale_loss=False), acts_on="loss",
     ),
     Fault(

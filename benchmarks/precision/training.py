@@ -39,7 +39,7 @@ class Plan:
     first_position: int = 0
     zero_grad: bool = True
     scale_loss: bool = True
-    #: "train", or "infer" for forward passes alone.
+    #: "train"; "infer" for forward passes alone, each in inference mode; "infer-loop" for one inference mode around all.
     mode: str = "train"
 
 
@@ -53,7 +53,7 @@ def batches(architecture: Architecture, plan: Plan) -> Iterator[tuple[Batch, ...
 
 def train(model: nn.Module, architecture: Architecture, plan: Plan, probe: Probe | None = None) -> list[float]:
     """Trains for ``plan.steps`` steps and gives the losses."""
-    if plan.mode == "infer":
+    if plan.mode != "train":
         return infer(model, architecture, plan, probe)
     optimizer = _optimizer(model, plan)
     losses = []
@@ -71,14 +71,14 @@ def train(model: nn.Module, architecture: Architecture, plan: Plan, probe: Probe
     return losses
 
 
-@torch.inference_mode()
 def infer(model: nn.Module, architecture: Architecture, plan: Plan, probe: Probe | None = None) -> list[float]:
     """Runs the forward passes of ``plan.steps`` steps and gives the means of the logits."""
     model.eval()
     means = []
-    with _threads(plan.threads), _autocast(plan.autocast):
+    with _threads(plan.threads), torch.inference_mode() if plan.mode == "infer-loop" else nullcontext():
         for parts in batches(architecture, plan):
-            means.append(sum(float(logits(model(**part.inputs)).float().mean()) for part in parts) / len(parts))
+            with torch.inference_mode(), _autocast(plan.autocast):
+                means.append(sum(float(logits(model(**part.inputs)).float().mean()) for part in parts) / len(parts))
             if probe is not None:
                 probe.step()
     return means
