@@ -56,7 +56,8 @@ class Ulp:
             if block.unlike:
                 return math.inf
             if block.difference.size:
-                distance = np.abs(block.difference) / spacing(block.reference, names)
+                with np.errstate(over="ignore"):
+                    distance = np.abs(block.difference) / spacing(block.reference, names)
                 largest = float(np.fmax(largest, distance.max()))
         return largest
 

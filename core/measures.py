@@ -139,20 +139,18 @@ def _block(x: Array, y: Array) -> Block:
 
 
 def _integer_difference(x: Array, y: Array) -> Doubles:
-    """Subtracts integers of any two widths without overflow; exact below 2^53, else rounded once."""
+    """Subtracts integers of any two widths; exact below 2^53, else rounded."""
     if max(x.dtype.itemsize, y.dtype.itemsize) < 8:
         return (x.astype(np.int64) - y.astype(np.int64)).astype(np.float64)
-    larger = _is_larger(x, y)
-    high, low = (side.astype(np.uint64) for side in (x, y))
+    if x.dtype.kind == y.dtype.kind:
+        return _distance(x, y, x > y)
+    # One side is unsigned: where the other is negative the difference may exceed 64 bits, and float64 holds it.
+    high, low = x.astype(np.uint64), y.astype(np.uint64)
+    return np.where((x < 0) | (y < 0), x.astype(np.float64) - y.astype(np.float64), _distance(high, low, high > low))
+
+
+def _distance(x: Array, y: Array, larger: NDArray[np.bool_]) -> Doubles:
+    """Subtracts modulo 2^64, the smaller from the larger."""
+    high, low = x.astype(np.uint64), y.astype(np.uint64)
     magnitude = np.where(larger, high - low, low - high).astype(np.float64)
     return np.where(larger, magnitude, -magnitude)
-
-
-def _is_larger(x: Array, y: Array) -> NDArray[np.bool_]:
-    """Compares integers of which one side may be uint64 and the other signed."""
-    if x.dtype.kind == y.dtype.kind:
-        larger: NDArray[np.bool_] = x > y
-        return larger
-    if x.dtype.kind == "i":
-        return (x >= 0) & (x.astype(np.uint64) > y.astype(np.uint64))
-    return (y < 0) | (x.astype(np.uint64) > y.astype(np.uint64))
