@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 #: First characters that make a cell a formula, or hide one behind white space; also in their full-width forms.
 _FORMULA = re.compile("\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
-#: Statistics that are whole numbers.
-_COUNTS = ("nan", "pos_inf", "neg_inf", "zero")
-
 
 class Csv:
     """All pairs in full precision, safe to open in a spreadsheet."""
@@ -65,8 +62,7 @@ def _cell(name: str) -> str:
     """Gives the SQL expression of a column's cells: empty where nothing was recorded, measured or known."""
     side, _, statistic = name.partition("_")
     if side in ("candidate", "reference") and statistic in SHOWN_STATISTICS:
-        shown = f"CAST({_quoted(name)} AS BIGINT)" if statistic in _COUNTS else _quoted(name)
-        return f"CASE WHEN isnan({side}_nan) THEN NULL ELSE {shown} END"
+        return f"CASE WHEN {side}_nan < 0 THEN NULL ELSE {_quoted(name)} END"
     if name in ("error", "error_eps"):
         return f"CASE WHEN error_kind = '' THEN NULL ELSE {name} END"
     if name == "bound":

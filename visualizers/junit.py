@@ -15,7 +15,7 @@ import numpy as np
 from msprobe.visualizers import story
 from msprobe.visualizers.marks import SEVERITY, word
 from msprobe.visualizers.numerals import count, plural
-from msprobe.visualizers.rows import encode, excesses, is_absent, nodes, row_node, row_place, severities
+from msprobe.visualizers.rows import encode, excesses, nodes, row_node, row_place, severities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def _node_case(
     comparison: Comparison, rows: NDArray[np.int64], severity: NDArray[np.int64], excess: NDArray[np.float64]
 ) -> ElementTree.Element:
     pairs = comparison.pairs
-    side = "reference" if is_absent(pairs, int(rows[0]), "candidate") else "candidate"
+    side = "reference" if pairs["candidate_call"][rows[0]] < 0 else "candidate"
     case = _case(str(pairs[f"{side}_class"][rows[0]]) or "node", row_node(pairs, int(rows[0])))
     guilty = rows[severity[rows] <= SEVERITY["suspect"]]
     if len(guilty):

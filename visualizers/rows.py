@@ -71,7 +71,7 @@ def telling_rows(comparison: Comparison, limit: int) -> NDArray[np.int64]:
 
 
 def absent(pairs: Mapping[str, NDArray[Any]], side: str) -> NDArray[np.bool_]:
-    """Tells for each row whether one side has no record at all."""
+    """Tells for each row whether one side has no record at all (its site may have records at other steps)."""
     return np.asarray((pairs[f"{side}_call"] < 0) | (pairs[f"{side}_dtype"] == ""), dtype=np.bool_)
 
 
@@ -84,8 +84,7 @@ def known(pairs: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.bool_]:
     """Tells for each row whether a column of numbers holds something recorded or known; it may still be NaN."""
     side, _, statistic = name.partition("_")
     if side in SIDES and statistic in SHOWN_STATISTICS:
-        counted = pairs[f"{side}_nan"].astype(np.float64)
-        return ~absent(pairs, side) & ~np.isnan(counted) & (counted >= 0)
+        return np.asarray(pairs[f"{side}_nan"] >= 0, dtype=np.bool_)
     if name in ("error", "error_eps"):
         return np.asarray(pairs["error_kind"] != "", dtype=np.bool_)
     if name == "bound":
@@ -94,8 +93,8 @@ def known(pairs: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.bool_]:
 
 
 def nodes(pairs: Mapping[str, NDArray[Any]]) -> NDArray[np.object_]:
-    """Gives the node of each row by the candidate's name, or by the reference's where the candidate has no record."""
-    return np.where(absent(pairs, "candidate"), pairs["reference_node"], pairs["candidate_node"])
+    """Gives the node of each row by the candidate's name, by the reference's where the candidate lacks the site."""
+    return np.where(pairs["candidate_call"] < 0, pairs["reference_node"], pairs["candidate_node"])
 
 
 def encode(column: NDArray[np.object_]) -> tuple[list[str], NDArray[np.int64]]:
@@ -107,7 +106,7 @@ def encode(column: NDArray[np.object_]) -> tuple[list[str], NDArray[np.int64]]:
 
 def row_node(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
     """Gives the node of a row by the candidate's name, or by the reference's where the candidate has none."""
-    side = "reference" if is_absent(pairs, row, "candidate") else "candidate"
+    side = "reference" if int(pairs["candidate_call"][row]) < 0 else "candidate"
     return node_name(str(pairs[f"{side}_node"][row]))
 
 
@@ -140,7 +139,4 @@ def in_epsilon(value: float, unit: float) -> float:
 
 def side_value(pairs: Mapping[str, NDArray[Any]], row: int, side: str, statistic: str) -> float | None:
     """Gives a statistic of one side; None where none was recorded, NaN where no element is finite."""
-    counted = float(pairs[f"{side}_nan"][row])
-    if is_absent(pairs, row, side) or np.isnan(counted) or counted < 0:
-        return None
-    return float(pairs[f"{side}_{statistic}"][row])
+    return float(pairs[f"{side}_{statistic}"][row]) if int(pairs[f"{side}_nan"][row]) >= 0 else None

@@ -10,8 +10,6 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from msprobe.core.errors import PluginError
 from msprobe.visualizers import story
 from msprobe.visualizers.marks import MARKS, word
@@ -22,6 +20,7 @@ from msprobe.visualizers.wording import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from msprobe.core.comparison import Comparison
@@ -144,9 +143,7 @@ def _write(sheet: Any, line: int, place: int, cell: str | float | None, form: An
 def _cells(column: NDArray[Any], present: NDArray[np.bool_]) -> list[str | float | None]:
     if column.dtype.kind in "OU":
         return [_cell_text(str(value)) for value in column.tolist()]
-    if column.dtype.kind in "iub":
-        return [int(value) for value in column.tolist()]
-    values = zip(column.astype(np.float64).tolist(), present.tolist(), strict=True)
+    values = zip(column.tolist(), present.tolist(), strict=True)
     return [(value if math.isfinite(value) else number(value)) if here else None for value, here in values]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
@@ -27,7 +25,9 @@ HOSTILE = '=HYPERLINK("http://x")</script><img src=x onerror=alert(1)>\x1b[31m|`
 TEXT = {"candidate_node", "reference_node", "direction", "role", "argument", "candidate_class", "reference_class",
         "candidate_dtype", "reference_dtype", "candidate_shape", "reference_shape", "verdict", "reason", "error_kind",
         "bound_source", "match_reason", "note"}  # fmt: skip
+COUNTS = ("nan", "pos_inf", "neg_inf", "zero")
 WHOLE = {"rank", "step", "micro_step", "order", "candidate_call", "reference_call"}
+WHOLE |= {f"{side}_{count}" for side in ("candidate", "reference") for count in COUNTS}
 
 
 def make_pairs(rows: list[dict[str, object]]) -> dict[str, np.ndarray]:
@@ -43,8 +43,10 @@ def make_pairs(rows: list[dict[str, object]]) -> dict[str, np.ndarray]:
 def _default(name: str, row: dict[str, object]) -> object:
     side, _, what = name.partition("_")
     if what in SHOWN_STATISTICS:
-        absent = row.get(f"{side}_call", 0) == -1
-        return np.nan if absent else {"min": -3.5, "max": 3.25, "mean": 1e-3, "norm": 128.0}.get(what, 0.0)
+        absent = row.get(f"{side}_call", 0) == -1 or row.get(f"{side}_dtype") == ""
+        if what in COUNTS:
+            return -1 if absent else 0
+        return np.nan if absent else {"min": -3.5, "max": 3.25, "mean": 1e-3, "norm": 128.0}[what]
     known = {
         "reference_node": row.get("candidate_node", ""),
         "direction": "forward",
@@ -154,7 +156,7 @@ def introduced() -> Comparison:
     rows[70] |= {"verdict": "suspect", "error": 0.3, "error_eps": 5e6, "bound": 1e-2, "reason": "more than its inputs"}
     rows[80] |= {"verdict": "inconclusive", "error": nan, "error_eps": nan, "bound": nan, "error_kind": "",
                  "reason": "statistics are missing on both sides"}  # fmt: skip
-    rows[81] |= {"verdict": "suspect", "error": inf, "error_eps": inf, "candidate_nan": 12.0, "candidate_min": nan,
+    rows[81] |= {"verdict": "suspect", "error": inf, "error_eps": inf, "candidate_nan": 12, "candidate_min": nan,
                  "reason": "NaN in the candidate only"}  # fmt: skip
     rows.append({"candidate_node": "model.extra", "reference_node": "", "reference_call": -1, "verdict": "unmatched",
                  "reason": "only in the candidate", "error": nan, "error_eps": nan, "bound": nan, "error_kind": "",
@@ -197,11 +199,11 @@ def empty() -> Comparison:
     return make_comparison([], verdict="inconclusive", sentence="The runs have nothing in common.", exit_code=3)
 
 
-@pytest.fixture
-def many() -> Comparison:
-    """Gives 200,000 pairs."""
+@pytest.fixture(params=[20_000, pytest.param(200_000, marks=pytest.mark.long)])
+def many(request: pytest.FixtureRequest) -> Comparison:
+    """Gives so many pairs that a loop over them would be felt."""
     small = make_comparison(transformer_rows(48, 17))
-    size = int(os.environ.get("MSPROBE_TEST_ROWS", "200000"))
+    size = request.param
     index = np.arange(size) % len(small)
     pairs = {name: column[index] for name, column in small.pairs.items()}
     pairs["order"] = np.arange(size)
