@@ -80,6 +80,8 @@ def run_header(
 
 def random_states() -> Iterator[tuple[str, str]]:
     """Gives a short hash of the state of each random generator that a model may draw from."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return  # inside a torch.func transform even the state is no plain tensor
     with isolated():  # asking takes an operator, which level op would record
         state = torch.get_rng_state()
     yield "torch.cpu", _digest(state.numpy().tobytes())

@@ -26,14 +26,15 @@ class Failures:
         self._report = report
         self._disabled: set[tuple[str, str]] = set()
 
-    def disabled(self, place: str, subject: str) -> bool:
-        """Tells whether the place has failed for this subject before."""
-        return bool(subject) and (place, subject) in self._disabled
+    def disabled(self, place: str, subject: str | None) -> bool:
+        """Tells whether the place has failed for this subject before; what has no subject is always tried again."""
+        return (place, subject) in self._disabled
 
-    def add(self, place: str, subject: str, error: BaseException) -> None:
+    def add(self, place: str, subject: str | None, error: BaseException) -> None:
         """Notes a failure and switches the place off for the subject."""
-        self._disabled.add((place, subject))
-        self._report(f"{place} failed and is switched off here: {type(error).__name__}: {error}", subject)
+        if subject is not None:
+            self._disabled.add((place, subject))
+        self._report(f"recording of {place} failed here: {type(error).__name__}: {error}", subject or "")
 
 
 def guarded(function: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R | None]:
@@ -42,7 +43,7 @@ def guarded(function: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 
     @functools.wraps(function)
     def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        subject: Any = getattr(args[0], "path", "") if args else ""
+        subject: Any = getattr(args[0], "path", None) if args else None
         if self.failures.disabled(place, subject):
             return None
         try:

@@ -33,7 +33,9 @@ def test_every_module_has_inputs_outputs_and_gradients(transformer, tmp_path, re
         output = "logits" if path == "" else "0"
         assert {f"{path}|forward|output|{output}|0", f"{path}|backward|input|{output}|0"} <= places
         for name, _ in module.named_parameters(recurse=False):
-            expected = {f"{path}|{place}|{name}|0" for place in ("forward|parameter", "backward|gradient", "update|gradient")}
+            expected = {
+                f"{path}|{place}|{name}|0" for place in ("forward|parameter", "backward|gradient", "update|gradient")
+            }
             assert expected <= places
 
 
@@ -73,7 +75,10 @@ def test_same_tensor_is_measured_once(transformer, tmp_path, read):
     run = read(tmp_path / "run")
     layer, following = run.at("layers.0|forward|output|0|0"), run.at("layers.1|forward|input|0|0")
     assert layer.values["tensor"] == following.values["tensor"] == layer.values["seq"]
-    assert run.at("embed|forward|parameter|weight|0").values["tensor"] == run.at("head|forward|parameter|weight|0").values["tensor"]
+    assert (
+        run.at("embed|forward|parameter|weight|0").values["tensor"]
+        == run.at("head|forward|parameter|weight|0").values["tensor"]
+    )
 
 
 def test_tied_weights_have_a_gradient_under_each_name(transformer, tmp_path, read):
@@ -248,7 +253,9 @@ def test_switches_leave_out_what_they_name(transformer, tmp_path, read):
 def test_targets_limit_what_is_recorded(transformer, tmp_path, read):
     _train_once(transformer, tmp_path / "run", targets="layers.1.*", exclude="*.norm")
     paths = {place.split("|")[0] for place in read(tmp_path / "run").places()}
-    assert paths == {f"layers.1.{name}" for name in ("attention", "attention.qkv", "attention.out", "up", "act", "down")}
+    assert paths == {
+        f"layers.1.{name}" for name in ("attention", "attention.qkv", "attention.out", "up", "act", "down")
+    }
 
 
 def test_stacks_name_the_line_of_the_user(transformer, tmp_path, read):
