@@ -51,8 +51,8 @@ class Run:
         self.header: RunHeader = from_members(RunHeader, content["header"])
         #: When recording started, in seconds since 1970.
         self.started = float(content["started"])
-        folders = sorted((path / layout.RANKS_FOLDER).glob("[0-9]*")) if (path / layout.RANKS_FOLDER).is_dir() else []
-        self.ranks: tuple[int, ...] = tuple(int(f.name) for f in folders if layout.segment_numbers(f))
+        folders = [f for f in (path / layout.RANKS_FOLDER).glob("[0-9]*") if f.name.isdigit()]
+        self.ranks: tuple[int, ...] = tuple(sorted(int(f.name) for f in folders if layout.segment_numbers(f)))
         if not self.ranks:
             raise RunError(f"{path}: an empty run: recording started, but no rank has written anything")
         self._ranks: dict[int, RankRun] = {}

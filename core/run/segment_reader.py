@@ -84,7 +84,6 @@ class SegmentReader:
         self.what = frozenset(content["what"])
         self.codes: Mapping[str, list[str]] = content["codes"]
         self.started = float(content["started"])
-        self._data: dict[str, bytes] = {}
         self._opened: dict[Path, Shard] = {}
 
     @cached_property
@@ -115,9 +114,8 @@ class SegmentReader:
         columns = layout.record_fields(self.what) if table == "records" else layout.CATALOGUE[table]
         if not self.commits:
             return decode(_empty_stream(columns), columns)
-        data = self._take(table)[: self.commits[-1].ends[table]]
         try:
-            return decode(data, columns)
+            return decode(self._committed(table), columns)
         except ValueError as error:
             raise RunError(f"{layout.segment_path(self.folder, table, self.number)}: damaged ({error})") from error
 
@@ -170,8 +168,7 @@ class SegmentReader:
     def _lines(self, name: str) -> list[dict[str, Any]]:
         if not self.commits:
             return []
-        data = self._take(name)[: self.commits[-1].ends[name]]
-        return _whole_lines(layout.segment_path(self.folder, name, self.number), data)
+        return _whole_lines(layout.segment_path(self.folder, name, self.number), self._committed(name))
 
     @cached_property
     def _listed(self) -> list[Commit]:
@@ -189,19 +186,23 @@ class SegmentReader:
             return 0
         path = layout.segment_path(self.folder, name, self.number)
         try:
-            data = self._data[name] = path.read_bytes()
+            file = path.open("rb")
         except OSError as error:
             raise RunError(f"{path}: cannot be read: {error.strerror}; copy the run again") from error
-        view = memoryview(data)
-        for i, commit in enumerate(commits):
-            if name not in commit.crcs:
-                continue
-            end = commit.ends[name]
-            advice = f"copy it again, or keep the first {i} lines of {self._commits_name} to read what is whole"
-            if end > len(data):
-                raise RunError(f"{path}: cut short: {len(data):,} bytes, batch {i + 1} ends at {end:,}; {advice}")
-            if zlib.crc32(view[end - commit.bytes[name] : end]) != commit.crcs[name]:
-                if len(data.rstrip(b"\0")) < end:
+        with file:
+            length = path.stat().st_size
+            for i, commit in enumerate(commits):
+                if name not in commit.crcs:
+                    continue
+                end = commit.ends[name]
+                advice = f"copy it again, or keep the first {i} lines of {self._commits_name} to read what is whole"
+                if end > length:
+                    raise RunError(f"{path}: cut short: {length:,} bytes, batch {i + 1} ends at {end:,}; {advice}")
+                file.seek(end - commit.bytes[name])
+                if zlib.crc32(file.read(commit.bytes[name])) == commit.crcs[name]:
+                    continue
+                file.seek(end - 1)
+                if not file.read().strip(b"\0"):
                     return i
                 raise RunError(f"{path}: damaged: batch {i + 1} of {len(commits)} is not as it was written; {advice}")
         return len(commits)
@@ -210,10 +211,9 @@ class SegmentReader:
     def _commits_name(self) -> str:
         return layout.segment_path(self.folder, "commits", self.number).name
 
-    def _take(self, name: str) -> bytes:
-        if name in self._data:
-            return self._data.pop(name)
-        return layout.segment_path(self.folder, name, self.number).read_bytes()
+    def _committed(self, name: str) -> bytes:
+        with layout.segment_path(self.folder, name, self.number).open("rb") as file:
+            return file.read(self.commits[-1].ends[name])
 
 
 def _whole_lines(path: Path, data: bytes) -> list[dict[str, Any]]:

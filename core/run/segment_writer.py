@@ -20,7 +20,7 @@ import numpy as np
 
 from msprobe.core.errors import RunError, RunVersionError
 from msprobe.core.graph import EdgeSource
-from msprobe.core.records import Status, filler, record_columns
+from msprobe.core.records import HAS, Status, filler, record_columns
 from msprobe.core.run import layout
 from msprobe.core.run.files import AppendFile, create_whole
 from msprobe.core.run.streams import Encoder, Values
@@ -47,6 +47,7 @@ class SegmentWriter:
     def __init__(self, run: Path, *, rank: RankInfo, header: RunHeader, what: frozenset[str]) -> None:
         self._what = what
         self._columns = record_columns(what)
+        self._storable = np.uint8(HAS["tensors"] + sum(HAS[name] for name in what if name != "tensors"))
         _create_run(run, header)
         self.folder = layout.rank_folder(run, rank.rank)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -135,6 +136,7 @@ class SegmentWriter:
                 shape = (len(batch), column.width) if column.width else (len(batch),)
                 values = np.full(shape, filler(column), column.dtype)
             columns[column.name] = values
+        columns["has"] = np.asarray(columns["has"]).astype(np.uint8) & self._storable
         return columns
 
     def _commit(self, batch: Batch, payloads: dict[str, bytes], saved: dict[str, list[list[Any]]]) -> None:
@@ -226,8 +228,8 @@ def _create_run(run: Path, header: RunHeader) -> None:
     if run.is_file():
         raise RunError(f"{run}: is a file; give a new or empty directory")
     run.mkdir(parents=True, exist_ok=True)
-    ours = (*layout.RUN_ENTRIES, ".run.json")
-    strangers = [entry.name for entry in run.iterdir() if not entry.name.startswith(ours)]
+    names = [entry.name for entry in run.iterdir()]
+    strangers = [name for name in names if name not in layout.RUN_ENTRIES and not name.startswith(".run.json-")]
     if not (run / layout.RUN_FILE).exists() and strangers:
         raise RunError(f"{run}: holds {strangers[0]!r} and no run; give a new or empty directory")
     content = {

@@ -66,7 +66,7 @@ def _optional(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MsprobeError(f"this needs {name}: pip install {name}") from error
+        raise MsprobeError(f"this needs {name} ({error}): pip install --upgrade {name}") from error
 
 
 def _objects(values: list[str]) -> NDArray[np.object_]:

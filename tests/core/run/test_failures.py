@@ -213,7 +213,7 @@ def test_program_that_forgets_to_close_loses_nothing(tmp_path):
     assert open_run(tmp_path / "run").rank(0).complete_steps == (0, 1, 2, 3, 4)
 
 
-@pytest.mark.parametrize(("name", "content"), [("notes.txt", "mine"), ("run.json", "{}")])
+@pytest.mark.parametrize(("name", "content"), [("index.html", "mine"), ("run.json", "{}")])
 def test_directory_with_something_else_is_refused_untouched(tmp_path, start_writer, name, content):
     (tmp_path / name).write_text(content)
 

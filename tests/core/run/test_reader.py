@@ -73,6 +73,15 @@ def test_a_segment_holds_only_the_columns_asked_for(tmp_path, start_writer, new_
     assert records["checksum"].tolist() == [0, 0, 0]
 
 
+def test_a_record_does_not_claim_what_its_segment_does_not_hold(tmp_path, start_writer, new_batch):
+    batch = new_batch(0)
+    batch.records["has"] = np.full(3, HAS["statistics"] | HAS["checksums"])
+
+    records = written(start_writer(tmp_path / "run", what={"statistics"}), batch).rank(0).records
+
+    assert records["has"].tolist() == [HAS["statistics"]] * 3
+
+
 def test_header_and_rank_round_trip(tmp_path, start_writer, new_batch):
     writer = start_writer(tmp_path / "run", rank=1)
 
@@ -171,8 +180,8 @@ def test_two_hundred_thousand_sites_open_within_a_second(tmp_path, start_writer)
 
 
 def test_run_converts_to_arrow_and_pandas_with_names(tmp_path, start_writer, new_batch):
-    pytest.importorskip("pyarrow")
-    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    pytest.importorskip("pandas", exc_type=ImportError)
     run = written(start_writer(tmp_path / "run"), new_batch(0))
 
     table, frame = run.to_arrow(), run.to_pandas()

@@ -53,7 +53,7 @@ def test_batches_round_trip(batches):
 
 
 def test_pyarrow_reads_the_stream():
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow", exc_type=ImportError)
     encoder = Encoder(FIELDS)
     rows = [(1, np.nan, (0.5, -0.0), "a", None, (2, 3)), (-1, np.inf, (1.0, 2.0), "\xe9", "", ())]
 

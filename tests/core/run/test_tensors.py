@@ -25,11 +25,9 @@ def stored(dtype, shape, key="1"):
     return StoredTensor(key, dtype, shape, data)
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("dtype", sorted(FORMATS.keys() - {"tf32"}))  # tf32 is stored as fp32, which holds it exactly
 @pytest.mark.parametrize("shape", [(3, 5), (), (0, 4)])
 def test_bits_and_form_round_trip(tmp_path, dtype, shape):
-    if dtype == "tf32":
-        pytest.skip("stored as fp32, which holds it exactly")
     tensor = stored(dtype, shape)
     write_shard(tmp_path / "a.safetensors", [stored("uint8", (1,), "0"), tensor])
 
