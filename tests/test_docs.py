@@ -1,6 +1,7 @@
 """Every code block of the documentation runs.
 
-``python`` blocks of a page run in one namespace, ``sh`` blocks in bash, all in one empty folder, in order. Files in
+``python`` blocks of a page run in one namespace, ``sh`` blocks in bash, all in one empty folder, in order. A block that
+starts with ``sh exit 1`` must end with that code. Files in
 ``yaml``, ``toml`` and ``json`` must be well formed. ``text`` is output. A block that cannot run here says why in a
 comment before it: ``<!-- not run: needs eight cards -->``.
 """
@@ -24,7 +25,7 @@ from msprobe.core.toml import tomllib
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"python", "sh", "yaml", "toml", "json", "text"}
-_BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(\w*)(?: exit (\d+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = 120
 
 
@@ -33,6 +34,7 @@ class Block:
     """A fenced block of a page."""
 
     language: str
+    exit_code: int
     text: str
     line: int
     runs: bool
@@ -41,7 +43,7 @@ class Block:
 def _blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(found[2], found[3], text.count("\n", 0, found.start(3)) + 1, found[1] is None)
+        Block(found[2], int(found[3] or 0), found[4], text.count("\n", 0, found.start(4)) + 1, found[1] is None)
         for found in _BLOCK.finditer(text)
     ]
 
@@ -65,7 +67,7 @@ def _run(block: Block, place: str, namespace: dict[str, Any]) -> None:
         done = subprocess.run(
             ["bash", "-e", "-c", block.text], capture_output=True, text=True, check=False, timeout=SECONDS
         )
-        assert done.returncode == 0, f"{place}: {done.stdout}{done.stderr}"
+        assert done.returncode == block.exit_code, f"{place}: {done.stdout}{done.stderr}"
     elif block.language == "yaml":
         yaml.safe_load(block.text)
     elif block.language == "toml":
