@@ -49,7 +49,7 @@ class Scope:
     findings: tuple[Finding, ...]
 
 
-def compare_runs(  # one keyword for each option of the command
+def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     candidate: str | Path | Run,
     reference: str | Path | Run,
     *,
@@ -115,12 +115,13 @@ def _progress(*, show: bool) -> Progress:
     def bar(items: Iterable[int]) -> Iterable[int]:
         from tqdm import tqdm
 
-        return tqdm(items, desc="comparing tensors", unit="tensor", leave=False, delay=0.5)  # type: ignore[no-any-return]
+        return tqdm(items, desc="comparing tensors", unit="tensor", leave=False, delay=0.5)
 
     return bar
 
 
-# --- what is compared ---------------------------------------------------------------------------------------------------------
+# --- what is compared
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _scope(candidate: Run, reference: Run, ranks: set[int], steps: StepRanges) -> Scope:
@@ -130,7 +131,7 @@ def _scope(candidate: Run, reference: Run, ranks: set[int], steps: StepRanges) -
     findings += _missing("rank", *chosen)
     if not common:
         raise ComparisonError(
-            f"{candidate.path} and {reference.path} have no rank in common: {sorted(chosen[0])} and {sorted(chosen[1])}."
+            f"{candidate.path} and {reference.path} have no rank in common: {_few(chosen[0])} and {_few(chosen[1])}."
         )
     sets = [_steps_of(run, common, steps) for run in (candidate, reference)]
     findings += _missing("step", *sets)
@@ -143,7 +144,7 @@ def _scope(candidate: Run, reference: Run, ranks: set[int], steps: StepRanges) -
 
 
 def _steps_of(run: Run, ranks: Sequence[int], wanted: StepRanges) -> set[int]:
-    found = {int(step) for rank in ranks for step in np.unique(run.rank(rank).records["step"]).tolist()}
+    found = {step for rank in ranks for step in run.rank(rank).steps}
     if not wanted:
         return found
     return {step for step in found if any(low <= step and (high is None or step < high) for low, high in wanted)}
@@ -165,7 +166,8 @@ def _few(numbers: Iterable[int]) -> str:
     return f"{ordered[0]} to {ordered[-1]} ({len(ordered)} in all)"
 
 
-# --- matching and judging -----------------------------------------------------------------------------------------------------
+# --- matching and judging
+# -----------------------------------------------------------------------------------------------------
 
 
 def _match(candidate: Run, reference: Run, scope: Scope, rules: Mapping | None, constants: Constants) -> PairTable:
@@ -202,8 +204,8 @@ def _refuse_different_models(
                 paired += bool(match.nodes.partner[index] >= 0)
     if modules and paired < constants.min_paired_modules * modules:
         raise ComparisonError(
-            f"{candidate.path} and {reference.path} seem to be two different models: {paired} of {modules} modules have a "
-            "partner. If they are one model under other names, say which is which with --mapping layers.yaml."
+            f"{candidate.path} and {reference.path} seem to be two different models: {paired} of {modules} modules "
+            "have a partner. If they are one model under other names, say which is which with --mapping layers.yaml."
         )
 
 
@@ -227,7 +229,8 @@ def _measured_against(  # two runs and what was settled for the main pair
     return table, measure_errors(table, TensorReader(table).measure, bar)
 
 
-# --- the result ---------------------------------------------------------------------------------------------------------------
+# --- the result
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def _report(

@@ -86,7 +86,8 @@ class RunVerdict(str, Enum):
 class Coverage:
     """How much the verdict covers. Counts are of records; shares are of what stands before them.
 
-    ``matched`` of all records of both sides (a pair counts once), ``aligned`` of the matched, ``judged`` of the matched.
+    ``matched`` of all records of both sides (a pair counts once), ``aligned`` of the matched, ``judged`` of the
+    matched.
     """
 
     records: int

@@ -1,6 +1,7 @@
 """Write a table of NumPy columns as a Parquet file, through DuckDB.
 
-The columns travel as Arrow: handed over as NumPy arrays, DuckDB would turn NaN into NULL, and "not a number" is not "absent".
+The columns travel as Arrow: handed over as NumPy arrays, DuckDB would turn NaN into NULL, and "not a number" is not
+"absent".
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ _FINGERPRINT = ("min", "max", "mean", "mean_abs", "norm", "zero")
 def parameter_content(run: RankRun) -> dict[int, Hashable]:
     """Gives, for each module with parameters, a key of what they held at the first recorded step.
 
-    The key is the checksum where one was recorded, else a fingerprint of statistics, with name and shape. A constant parameter
-    (the ones of a norm, a zero bias) looks like any other: modules that hold nothing else get no key.
+    The key is the checksum where one was recorded, else a fingerprint of statistics, with name and shape. A constant
+    parameter (the ones of a norm, a zero bias) looks like any other: modules that hold nothing else get no key.
     """
     records = run.records
     if not len(records["site"]):

@@ -1,7 +1,7 @@
 """The mapping file: which node of the candidate is which node of the reference.
 
-This reads exact names, ``{i}`` (one path segment) and ``{rest}`` (all that remains), and ``ignore``. What the grammar of
-docs/comparing.md has beyond that (combine, class, tokens) is refused by name, never half understood.
+This reads exact names, ``{i}`` (one path segment) and ``{rest}`` (all that remains), and ``ignore``. What the grammar
+of docs/comparing.md has beyond that (combine, class, tokens) is refused by name, never half understood.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: Segments that wrappers add to a path and that say nothing about the model: DistributedDataParallel and other containers
-#: of one ``module``, FSDP1, torch.compile, activation checkpointing.
+#: Segments that wrappers add to a path and that say nothing about the model: DistributedDataParallel and other
+#: containers of one ``module``, FSDP1, torch.compile, activation checkpointing.
 WRAPPER_SEGMENTS = frozenset({"module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"})
 
 

@@ -155,10 +155,10 @@ def match_nodes(
 ) -> NodePairs:
     """Pairs the nodes of two graphs.
 
-    In order: the mapping; equal names; names without wrapper segments; equal parameters (``*_content`` maps a node to a key
-    of its parameters' content, used only where it is unique on both sides); containers by their children; class and order
-    inside paired parents. Equal names go before equal content: weights that were loaded into the wrong layer are a fault to
-    be found, not a renaming to be followed.
+    In order: the mapping; equal names; names without wrapper segments; equal parameters (``*_content`` maps a node to
+    a key of its parameters' content, used only where it is unique on both sides); containers by their children; class
+    and order inside paired parents. Equal names go before equal content: weights that were loaded into the wrong layer
+    are a fault to be found, not a renaming to be followed.
     """
     matcher = _Matcher(candidate, reference)
     if mapping is not None:

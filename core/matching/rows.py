@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from msprobe.core.grouping import group_numbers
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -34,10 +36,7 @@ def match_rows(candidate: RankRun, reference: RankRun, sites: SitePairs, steps: 
     if not len(keys):
         empty = np.zeros(0, dtype=np.int64)
         return RowPairs(empty, empty, empty, empty, empty)
-    order = np.lexsort(keys.T[::-1])
-    numbers = np.empty(len(keys), dtype=np.int64)
-    ordered = keys[order]
-    numbers[order] = np.cumsum(np.any(np.diff(ordered, axis=0, prepend=ordered[:1]) != 0, axis=1))
+    numbers = group_numbers(*keys.T)
     count = int(numbers.max()) + 1
     pair_c, pair_r = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
     pair_c[numbers[:split]] = rows_c
@@ -56,17 +55,13 @@ def _keys(
     site = numbers[records["site"]] if len(records["site"]) else np.zeros(0, dtype=np.int64)
     rows = np.flatnonzero((site >= 0) & np.isin(records["step"], steps))
     columns = [records["step"][rows].astype(np.int64), records["micro_step"][rows].astype(np.int64), site[rows]]
-    return rows, np.stack([*columns, _occurrences(columns)], axis=1) if len(rows) else np.zeros((0, 4), dtype=np.int64)
+    return rows, np.stack([*columns, _occurrences(group_numbers(*columns))], axis=1)
 
 
-def _occurrences(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Counts, for each row, the earlier rows with the same key."""
-    order = np.lexsort([np.arange(len(columns[0])), *columns[::-1]])
-    changed = np.zeros(len(order), dtype=bool)
-    for column in columns:
-        ordered = column[order]
-        changed[1:] |= ordered[1:] != ordered[:-1]
-    changed[:1] = True
+def _occurrences(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Counts, for each row, the earlier rows of its group."""
+    order = np.argsort(groups, kind="stable")
+    changed = np.diff(groups[order], prepend=-1) != 0
     starts = np.maximum.accumulate(np.where(changed, np.arange(len(order)), 0))
     counts = np.empty(len(order), dtype=np.int64)
     counts[order] = np.arange(len(order)) - starts

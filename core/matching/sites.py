@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msprobe.core.grouping import group_numbers
 from msprobe.core.matching.calls import Call, align
 from msprobe.core.matching.names import split_operator
 from msprobe.core.sites import Direction, NodeKind, Role
@@ -25,7 +26,7 @@ _UNPAIRED = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class SitePairs:
-    """The common number of each site of either side; -1 for sites that the mapping ignores. Numbers run to ``count``."""
+    """The common number of each site of either side, below ``count``; -1 for sites that the mapping ignores."""
 
     candidate: NDArray[np.int64]
     reference: NDArray[np.int64]
@@ -42,9 +43,8 @@ def match_sites(candidate: RankRun, reference: RankRun, nodes: NodePairs) -> Sit
     arguments = _codes(*(side.sites.argument.tolist() for side in sides))
     places = [side.sites.direction.astype(np.int64) * len(Role) + side.sites.role for side in sides]
     split = len(candidate.sites)
-    first = _compress(np.concatenate(node_numbers), np.concatenate(arguments))
-    second = _compress(np.concatenate(places), np.concatenate(calls))
-    numbers = _compress(first, second)
+    columns = (node_numbers, arguments, places, calls)
+    numbers = group_numbers(*(np.concatenate(column) for column in columns))
     count = int(numbers.max(initial=-1)) + 1
     numbers[np.concatenate(node_numbers) < 0] = -1
     return SitePairs(numbers[:split], numbers[split:], count)
@@ -58,13 +58,6 @@ def _node_numbers(nodes: NodePairs, count_c: int, count_r: int) -> tuple[NDArray
     pair_c[list(nodes.ignored_candidate)] = -1
     pair_r[list(nodes.ignored_reference)] = -1
     return pair_c, pair_r
-
-
-def _compress(major: NDArray[np.int64], minor: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers the distinct pairs of two code arrays densely."""
-    width = int(minor.max(initial=0)) + 2
-    numbers: NDArray[np.int64] = np.unique((major + 1) * width + minor + 1, return_inverse=True)[1]
-    return numbers.reshape(-1).astype(np.int64)
 
 
 def _codes(*lists: list[str]) -> list[NDArray[np.int64]]:

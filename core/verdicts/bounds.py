@@ -1,15 +1,15 @@
 """How large an error rounding explains at each row, given the errors of what it was computed from.
 
-All quantities here are L2 norms over a tensor, in the tensor's own unit. For a result y with sources s (inputs, parameters), with
-u the unit roundoff of the coarsest format taking part, a row may show
+All quantities here are L2 norms over a tensor, in the tensor's own unit. For a result y with sources s (inputs,
+parameters), with u the unit roundoff of the coarsest format taking part, a row may show
 
-    local    = roundings * (u * max(|y|, scale / sqrt(K)) + u_accumulate * scale)      what computing it once more may change
-    inherited = sum over sources of gain * error(s)                                    what the sources' own errors may become
+    local     = roundings * (u * max(|y|, scale / sqrt(K)) + u_accumulate * scale)   computing it once more
+    inherited = sum over sources of gain * error(s)                                  what the sources' errors may become
 
-where for a contraction y = W x of length K the scale is |W| |x| (Higham, Accuracy and Stability of Numerical Algorithms,
-2nd ed., section 3.5: the error of a sum of products is bounded by u times the sum of their magnitudes, for which
-|W| |x| = sqrt(K) |y| without cancellation), and for anything else the norm of the largest source. The bound is never multiplied
-by depth: errors of earlier layers enter only as the measured errors of the sources.
+where for a contraction y = W x of length K the scale is |W| |x| (Higham, Accuracy and Stability of Numerical
+Algorithms, 2nd ed., section 3.5: the error of a sum of products is bounded by u times the sum of their magnitudes,
+for which |W| |x| = sqrt(K) |y| without cancellation), and for anything else the norm of the largest source. The bound
+is never multiplied by depth: errors of earlier layers enter only as the measured errors of the sources.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe.core.dtypes import unit_roundoff
+from msprobe.core.grouping import group_numbers
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "attention", "dot", "einsum",
 
 @dataclass
 class Bounds:
-    """Per row: the difference that is explained (``total``) and the part that needs no error in the sources (``local``)."""
+    """Per row: the difference that is explained (``total``), and the part without errors of sources (``local``)."""
 
     total: Column
     local: Column
@@ -64,10 +65,9 @@ def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Consta
     """Bounds every row from what was recorded of the reference (of the candidate where the reference has none)."""
     norm = _norm(table)
     roundoff = _roundoff(table, flow)
-    own_code = _is_own_code(table)
-    norms = _call_norms(table)
-    scale, length = _contraction_scale(table, norms)
-    roundings = np.where(own_code, constants.own_code_roundings, constants.leaf_roundings)
+    contraction = _contractions(table, _call_norms(table))
+    scale, length = contraction.scale, contraction.length
+    roundings = np.where(_is_own_code(table), constants.own_code_roundings, constants.leaf_roundings)
     largest = _largest_source(table, flow, norm, constants)
     operands = np.fmax(norm, np.fmin(largest, constants.largest_cancellation * np.fmax(norm, np.finfo(float).tiny)))
     operands = np.where(norm > 0, operands, largest)
@@ -77,10 +77,10 @@ def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Consta
             _ACCUMULATE, np.where(roundoff > 0, roundoff, _ACCUMULATE)
         )
         local = roundings * (roundoff * spread + accumulated)
-    total = local + _inherited(table, errors, flow, norm, scale, length, constants)
+    total = local + _inherited(table, errors, flow, contraction, constants)
     bounds = Bounds(total, local, np.full(len(table), "local", dtype=object))
     _bound_external(table, flow, bounds, norm, constants)
-    _bound_updates(table, errors, flow, bounds, norm, constants)
+    _bound_updates(table, errors, flow, bounds, constants)
     return bounds
 
 
@@ -108,11 +108,12 @@ def _call_norms(table: PairTable) -> _Norms:
     """Combines, for each call, the norms of its float inputs, its matrices and its incoming gradients."""
     facts = table.sites
     call = np.maximum(facts.candidate_call, facts.reference_call)
-    keys = np.stack([facts.node[table.site], table.step, table.micro_step, call[table.site]], axis=1)
     lasting = table.is_role(Role.PARAMETER)
-    keys[lasting, 2:] = 0
-    by_step = np.unique(keys[:, :2], axis=0, return_inverse=True)[1].reshape(-1)
-    by_call = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1) if len(keys) else by_step
+    node = facts.node[table.site]
+    by_step = group_numbers(node, table.step)
+    by_call = group_numbers(
+        node, table.step, np.where(lasting, 0, table.micro_step), np.where(lasting, 0, call[table.site])
+    )
     square = np.square(_norm(table))
     quantity = ~table.reference.discrete & ~np.isnan(square)
     forward, backward = (
@@ -153,8 +154,15 @@ def _product_of_two_largest(norm: Column, rows: NDArray[np.bool_], numbers: NDAr
     return (out[0] * out[1])[numbers]
 
 
-def _contraction_scale(table: PairTable, norms: _Norms) -> tuple[Column, Column]:
-    """Gives, for rows that a contraction computed, the product of its operands' norms and its length; else NaN and 1."""
+@dataclass(frozen=True)
+class _Contractions:
+    """For results of contractions the product of the operands' norms and the length; else NaN and 1."""
+
+    scale: Column
+    length: Column
+
+
+def _contractions(table: PairTable, norms: _Norms) -> _Contractions:
     forward = table.is_direction(Direction.FORWARD, Direction.RECOMPUTE)
     backward = table.is_direction(Direction.BACKWARD)
     output, gradient = table.is_role(Role.OUTPUT), table.is_role(Role.GRADIENT) & backward
@@ -165,8 +173,8 @@ def _contraction_scale(table: PairTable, norms: _Norms) -> tuple[Column, Column]
     scale[result], length[result] = (norms.inputs * norms.weights)[result], norms.contraction_length[result]
     passed = backward & output & weighted
     scale[passed], length[passed] = (norms.gradients * norms.weights)[passed], norms.contraction_length[passed]
-    # A parameter's gradient sums over tokens the product of the incoming gradient with the input, or with ones (bias), or with
-    # normalised values of size one (weights of norms).
+    # A parameter's gradient sums over tokens the product of the incoming gradient with the input, or with ones
+    # (bias), or with normalised values of size one (weights of norms).
     ones = np.sqrt(norms.tokens)
     scale[gradient] = (norms.gradients * np.fmax(norms.inputs, ones))[gradient]
     length[gradient] = norms.tokens[gradient]
@@ -176,7 +184,7 @@ def _contraction_scale(table: PairTable, norms: _Norms) -> tuple[Column, Column]
     length[contracting] = norms.contraction_length[contracting]
     scale[operator & ~contracting] = np.nan
     length[operator & ~contracting] = 1.0
-    return scale, length
+    return _Contractions(scale, length)
 
 
 def _contracts(table: PairTable) -> NDArray[np.bool_]:
@@ -209,24 +217,24 @@ def _is_addend(table: PairTable, edges: Edges) -> NDArray[np.bool_]:
     return (backward[edges[:, 0]] == backward[edges[:, 1]]) & ~lasting[edges[:, 0]]
 
 
-def _inherited(  # what was computed once for all rows
-    table: PairTable, errors: Errors, flow: Flow, norm: Column, scale: Column, length: Column, constants: Constants
+def _inherited(
+    table: PairTable, errors: Errors, flow: Flow, contraction: _Contractions, constants: Constants
 ) -> Column:
     """Sums over the sources how far their errors may move the result."""
     out = np.zeros(len(table))
     if not len(flow.edges):
         return out
     source, target = flow.edges.T
+    norm, scale = _norm(table), contraction.scale[target]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         error = np.where(norm[source] > 0, errors.difference[source] / norm[source], 0.0)
         relative = np.where(np.isfinite(error), error, 0.0)
-        typical = constants.contraction_gain * scale[target] / np.sqrt(length[target])
-        contraction = np.fmin(scale[target], typical)
+        summed = np.fmin(scale, constants.contraction_gain * scale / np.sqrt(contraction.length[target]))
         factor = np.where(_is_own_code(table)[target], constants.own_code_gain, constants.leaf_gain)
         ceiling = constants.largest_cancellation * norm[target]
         term = np.where(_is_addend(table, flow.edges), np.fmin(norm[source], ceiling), 0.0)
         other = factor * np.fmax(norm[target], term)
-        moved = relative * np.where(np.isnan(scale[target]), other, np.fmax(contraction, norm[target]))
+        moved = relative * np.where(np.isnan(scale), other, np.fmax(summed, norm[target]))
     np.add.at(out, target, np.where(np.isfinite(moved), moved, 0.0))
     return out
 
@@ -243,13 +251,12 @@ def _bound_external(table: PairTable, flow: Flow, bounds: Bounds, norm: Column, 
     bounds.source[first] = np.where(exact, "exact", "format")[first]
 
 
-def _bound_updates(  # what was computed once for all rows
-    table: PairTable, errors: Errors, flow: Flow, bounds: Bounds, norm: Column, constants: Constants
-) -> None:
-    """Bounds a parameter after an update by its own earlier error and by what the gradient's error does to the update."""
+def _bound_updates(table: PairTable, errors: Errors, flow: Flow, bounds: Bounds, constants: Constants) -> None:
+    """Bounds an updated parameter by its own earlier error and by what the gradient's error does to the update."""
     if not len(flow.across_steps):
         return
     source, target = flow.across_steps.T
+    norm = _norm(table)
     roundoff = np.maximum(table.candidate.roundoff, table.reference.roundoff)
     before = table.is_role(Role.PARAMETER, Role.BUFFER)[source]
     allowed = np.zeros(len(table))

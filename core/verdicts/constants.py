@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 class Constants:
     """The constants of the verdict; all are factors without unit unless said otherwise."""
 
-    #: How many roundings of the output's format one leaf module or operator may show. A single rounding errs by about half a
-    #: unit in the root mean square; a sketch of eight projections overestimates by less than 2 in all but 1 of 10,000 cases.
+    #: How many roundings of the output's format one leaf module or operator may show. A single rounding errs by about
+    #: half a unit in the root mean square; a sketch of eight projections overestimates by less than 2 in all but 1 of
+    #: 10,000 cases.
     leaf_roundings: float = 4.0
-    #: The same for code between recorded sites (attention without modules, rotary embedding, residual sums): several operators.
+    #: The same for code between recorded sites (attention without modules, rotary embedding, residual sums): several
+    #: operators.
     own_code_roundings: float = 16.0
     #: How much more than in the mean an input's error may be amplified by a contraction (y = W x): the mean is
     #: |W| |x| / (sqrt(K) |y|) for errors of random direction, the worst case is sqrt(K) times that.
     contraction_gain: float = 8.0
     #: Amplification allowed to a leaf that is no contraction (normalisation, activation).
     leaf_gain: float = 8.0
-    #: Amplification allowed to code between sites. Softmax amplifies by the size of its logits, 10 to 20 in trained models.
+    #: Amplification allowed to code between sites. Softmax amplifies by the size of its logits, 10 to 20 in trained
+    #: models.
     own_code_gain: float = 16.0
     #: Cancellation (norm of operands over norm of result) is credited up to this ratio.
     largest_cancellation: float = 1e4
@@ -35,7 +38,7 @@ class Constants:
     mask_size: float = 1e15
     #: An optimizer that divides by the gradient's size (Adam) turns a relative gradient error e into an update error of
     #: about sqrt(e): the elements whose gradient is smaller than its error move at random. Times this factor.
-    update_gain: float = 8.0
+    update_gain: float = 32.0
     #: With a noise run: how many times the measured floor is normal. The floor is one sample of a spread quantity.
     noise_factor: float = 4.0
     #: With a golden run: the candidate may be this many times further from it than the reference is.

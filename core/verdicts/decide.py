@@ -1,9 +1,9 @@
 """Give every pair its verdict: first hit of the order in docs/concepts.md.
 
-A row is *flagged* when it differs by more than its bound. Flags are local: each is decided from the row and its sources alone.
-Then *taint* flows: from flagged rows along the data flow, until a row whose difference is no more than a fresh computation may
-show (it has healed). A flagged row without tainted sources is introduced; one with them is suspect; an unflagged row with tainted
-sources is inherited.
+A row is *flagged* when it differs by more than its bound. Flags are local: each is decided from the row and its
+sources alone. Then *taint* flows: from flagged rows along the data flow, until a row whose difference is no more than
+a fresh computation may show (it has healed). A flagged row without tainted sources is introduced; one with them is
+suspect; an unflagged row with tainted sources is inherited.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Deci
 def _undecidable_flips(
     table: PairTable, differs: NDArray[np.bool_], judgeable: NDArray[np.bool_], edges: Edges
 ) -> NDArray[np.bool_]:
-    """Finds discrete results (token ids, choices of experts) that flipped while their continuous sources differ by rounding."""
+    """Finds discrete results (token ids, choices of experts) that flipped while their sources differ too."""
     discrete = table.candidate.discrete & table.reference.discrete & differs & table.is_role(Role.OUTPUT, Role.INPUT)
     if not discrete.any() or not len(edges):
         return np.zeros(len(table), dtype=bool)
@@ -77,7 +77,7 @@ def _without_judged_source(table: PairTable, judgeable: NDArray[np.bool_], edges
 
 
 def spread_taint(seeds: NDArray[np.bool_], healed: NDArray[np.bool_], edges: Edges, count: int) -> NDArray[np.bool_]:
-    """Gives the rows with a seed among their ancestors, not counting paths through healed rows. Seeds are not tainted by themselves."""
+    """Gives the rows with a seed among their ancestors, not counting paths through healed rows."""
     tainted = np.zeros(count, dtype=bool)
     if not seeds.any() or not len(edges):
         return tainted

@@ -1,8 +1,8 @@
 """How far the two sides of each pair are apart, from the best evidence that was recorded.
 
-In this order: saved tensors (exact), checksums (equal bits), sketches (an estimate of the L2 norm of the difference), statistics
-(a lower bound of it: two tensors whose norms, means or extremes differ are at least that far apart, but equal statistics cannot
-rule out a permutation).
+In this order: saved tensors (exact), checksums (equal bits), sketches (an estimate of the L2 norm of the difference),
+statistics (a lower bound of it: two tensors whose norms, means or extremes differ are at least that far apart, but
+equal statistics cannot rule out a permutation).
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ TENSOR, SKETCH, STATISTICS, CHECKSUM, EMPTY = "tensor", "sketch", "statistics", 
 
 @dataclass
 class Errors:
-    """One entry per pair. ``difference`` is the L2 norm of candidate minus reference over the finite elements (NaN: unknown).
+    """What each pair's error is, one entry per pair.
 
-    ``kind`` is what it was computed from, ``equal`` that the bits are proved equal, ``identical`` that nothing recorded
-    differs, ``nonfinite`` that NaN or Inf stand in other places or numbers on the two sides; ``reason`` says why it is unknown.
+    ``difference`` is the L2 norm of candidate minus reference over the finite elements (NaN: unknown) and ``kind`` what it
+    was computed from; ``equal`` tells that the bits are proved equal, ``identical`` that nothing recorded differs,
+    ``nonfinite`` that NaN or Inf stand in other places or numbers on the two sides; ``reason`` says why the difference is
+    unknown.
     """
 
     difference: NDArray[np.float64]
@@ -39,7 +41,7 @@ class Errors:
     reason: NDArray[np.object_]
 
 
-#: Measures the saved tensors of a row: L2 of the difference, equal bits, non-finite pattern differs; None if one is missing.
+#: Measures the saved tensors of a row: L2 of the difference, equal bits, other non-finite pattern; None: one lacks.
 MeasureTensors = Callable[[int], "tuple[float, bool, bool] | None"]
 
 
@@ -152,7 +154,7 @@ def _by_tensors(  # the two sides, the rows, the result, and the two functions t
 
 
 def relative(errors: Errors, table: PairTable) -> NDArray[np.float64]:
-    """Gives the L2 error relative to the reference's norm: 0 for none, Inf against a zero reference or other non-finite values."""
+    """Gives the L2 error relative to the reference's norm; Inf against a zero reference or other non-finite values."""
     norm = table.reference.statistics["norm"]
     with np.errstate(invalid="ignore", divide="ignore"):
         error = errors.difference / norm

@@ -1,4 +1,4 @@
-"""What speaks for a source: sizes, exact factors, non-finite counts, differing scalars, leftovers of the step before."""
+"""What speaks for a source: sizes, exact factors, non-finite counts, scalars, leftovers of the step before."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from msprobe.core.verdicts.errors import Errors
     from msprobe.core.verdicts.flow import Flow
 
-#: Ratios that bugs make: sums instead of means, a step counted twice, a sign. Powers of two up to a large mesh, and small counts.
+#: Ratios that bugs make: sums instead of means, a step counted twice, a sign. Powers of two up to a large mesh, and
+#: small counts.
 _FACTORS = tuple(sorted({*range(2, 17), *(2**k for k in range(5, 13))}))
+
+#: How many rows of a source are looked at for a common factor; a bug that holds for these holds for all.
+_TRIED_ROWS = 64
 
 #: How many agreeing sources are named.
 _NAMED_SOURCES = 4
@@ -32,9 +36,9 @@ class EvidenceFinder:
         self._facts: dict[str, list[ContextDifference]] = defaultdict(list)
         for difference in differing_facts([FactTable.of_rank(match) for match in table.matches]):
             self._facts[difference.node].append(difference)
-        self._sources: dict[int, list[int]] = defaultdict(list)
-        for source, target in flow.edges.tolist():
-            self._sources[target].append(source)
+        updates = np.flatnonzero(table.is_role(Role.GRADIENT) & table.is_direction(Direction.UPDATE))
+        places = zip(table.site[updates].tolist(), table.step[updates].tolist(), strict=True)
+        self._updates = dict(zip(places, updates.tolist(), strict=True))
 
     def evidence(self, rows: list[int], node: str, *, error: float, bound: float) -> tuple[str, ...]:
         """Gives sentences, the most telling first."""
@@ -61,7 +65,7 @@ class EvidenceFinder:
         ]
 
     def _factor(self, rows: list[int]) -> list[str]:
-        factors = {self.exact_factor(row) for row in rows}
+        factors = {self.exact_factor(row) for row in rows[:_TRIED_ROWS]}
         if len(factors) != 1 or None in factors:
             return []
         (factor,) = factors
@@ -90,13 +94,11 @@ class EvidenceFinder:
         table, sketches = self._table, self._table.candidate.sketch
         if sketches is None or table.reference.sketch is None:
             return []
-        updates = np.flatnonzero(table.is_role(Role.GRADIENT) & table.is_direction(Direction.UPDATE))
-        row_of = {(int(table.site[row]), int(table.step[row])): row for row in updates.tolist()}
         held, seen = 0, 0
-        for row in rows:
+        for row in rows[:_TRIED_ROWS]:
             if DIRECTIONS[int(table.sites.direction[table.site[row]])] != Direction.UPDATE.value:
                 return []
-            before = row_of.get((int(table.site[row]), int(table.step[row]) - 1))
+            before = self._updates.get((int(table.site[row]), int(table.step[row]) - 1))
             if before is None:
                 continue
             seen += 1
@@ -108,7 +110,7 @@ class EvidenceFinder:
 
     def _agreeing(self, row: int) -> list[str]:
         names = []
-        for source in self._sources.get(row, ()):
+        for source in self._flow.edges[self._flow.edges[:, 1] == row, 0].tolist():
             site = self._table.site[source]
             name = str(self._table.sites.candidate_node[site] or self._table.sites.reference_node[site])
             if name and name not in names:

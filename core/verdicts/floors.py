@@ -23,7 +23,8 @@ Measured = tuple[PairTable, Errors]
 def hold_to_noise(judged: Judged, noise: Measured) -> Judged:
     """Replaces what inputs' errors might explain by what a repetition of the reference showed at the same place.
 
-    A row is then normal up to the larger of ``noise_factor`` times that floor and one fresh computation (the local part).
+    A row is then normal up to the larger of ``noise_factor`` times that floor and one fresh computation (the local
+    part).
     """
     table, errors = noise
     floor = _spread(judged.table, judged.table.reference, table, table.reference, errors.difference)
@@ -35,8 +36,9 @@ def hold_to_noise(judged: Judged, noise: Measured) -> Judged:
 def hold_to_golden(judged: Judged, by_candidate: Measured, by_reference: Measured) -> Judged:
     """Judges the candidate's distance from the golden run by the reference's distance from it.
 
-    The difference of each row becomes the candidate's from the golden run; it is normal up to the larger of ``golden_factor`` times
-    the reference's and one fresh computation. Rows without a partner in the golden run keep the judgement of two sides.
+    The difference of each row becomes the candidate's from the golden run; it is normal up to the larger of
+    ``golden_factor`` times the reference's and one fresh computation. Rows without a partner in the golden run keep
+    the judgement of two sides.
     """
     table = judged.table
     of_candidate = _spread(

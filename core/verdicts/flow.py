@@ -1,8 +1,8 @@
 """What was computed from what: the data flow between the rows of a comparison.
 
-Edges were recorded between sites, within a micro-step. Here they become edges between rows: the same at every step, plus those
-between steps (gradient to the parameter of the next step). A source that has no partner on the other side cannot be judged, so
-an edge from it is replaced by edges from its own sources.
+Edges were recorded between sites, within a micro-step. Here they become edges between rows: the same at every step,
+plus those between steps (gradient to the parameter of the next step). A source that has no partner on the other side
+cannot be judged, so an edge from it is replaced by edges from its own sources.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe.core.grouping import group_numbers
 from msprobe.core.sites import Direction, Role
 from msprobe.core.verdicts.table import DIRECTIONS, ROLES, PairTable, RankMatch
 
@@ -28,9 +29,11 @@ _GRADIENT = ROLES.index(Role.GRADIENT.value)
 class Flow:
     """Edges between rows, and how they came to be known.
 
-    ``edges`` has shape (n, 2): row of the source, row of the target. ``across_steps`` are those from gradients and values of
-    one step to parameters of a later one, kept apart because another bound holds for them. ``by_order`` marks rows whose sources
-    are only guessed from the order of execution. ``external`` marks rows that come from outside the model: they have no sources.
+    ``edges`` has shape (n, 2): row of the source, row of the target. ``across_steps`` are those from gradients and
+    values of one step to parameters of a later one, kept apart because another bound holds for them. ``by_order``
+    marks rows whose sources are only guessed from the order of execution. ``external`` marks rows that come from
+    outside the
+    model: they have no sources.
     """
 
     edges: Edges
@@ -52,7 +55,8 @@ def build_flow(table: PairTable) -> Flow:
     return Flow(edges, updates, guessed[table.site], ~with_source, first)
 
 
-# --- edges between sites -----------------------------------------------------------------------------------------------------
+# --- edges between sites
+# -----------------------------------------------------------------------------------------------------
 
 
 def _site_edges(table: PairTable, match: RankMatch, guessed: NDArray[np.bool_]) -> Edges:
@@ -114,9 +118,9 @@ def _bypass_unmatched(edges: Edges, matched: NDArray[np.bool_]) -> Edges:
 def _supposed_edges(table: PairTable, match: RankMatch, recorded: Edges) -> Edges:
     """Supposes sources for sites that no trace speaks of, from structure and the order of execution.
 
-    An output comes from its own call's inputs and parameters (of a container: from the last output before it); a gradient from its
-    call's incoming gradients and forward inputs; an input from the last output of its direction before it. In a run that was
-    traced, only sites that first appear after the traced step need this.
+    An output comes from its own call's inputs and parameters (of a container: from the last output before it); a
+    gradient from its call's incoming gradients and forward inputs; an input from the last output of its direction
+    before it. In a run that was traced, only sites that first appear after the traced step need this.
     """
     offset, count = table.offsets[match.rank], match.sites.count
     rows = np.flatnonzero(table.rank == match.rank)
@@ -180,7 +184,8 @@ def _feeds(source_direction: int, source_role: int, direction: int, role: int) -
     return False
 
 
-# --- edges between rows ------------------------------------------------------------------------------------------------------
+# --- edges between rows
+# ------------------------------------------------------------------------------------------------------
 
 
 def _row_edges(table: PairTable, rank: int, site_edges: Edges) -> Edges:
@@ -227,9 +232,8 @@ def _accumulation(table: PairTable) -> Edges:
     sums = np.flatnonzero(gradient & table.is_direction(Direction.UPDATE))
     if not len(parts) or not len(sums):
         return np.zeros((0, 2), dtype=np.int64)
-    keys = np.stack([_parameter_keys(table), table.step], axis=1)
-    _, numbers = np.unique(keys[np.concatenate([parts, sums])], axis=0, return_inverse=True)
-    numbers = numbers.reshape(-1)
+    both = np.concatenate([parts, sums])
+    numbers = group_numbers(_parameter_keys(table)[both], table.step[both])
     row_of = np.full(int(numbers.max()) + 1, -1, dtype=np.int64)
     row_of[numbers[len(parts) :]] = sums
     targets = row_of[numbers[: len(parts)]]

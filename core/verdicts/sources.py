@@ -1,6 +1,7 @@
 """From introduced rows to independent sources: who is to blame, and what speaks for it.
 
-One source stands for all introduced rows of one node in one direction: a bug shows again at every step and on every rank.
+One source stands for all introduced rows of one node in one direction: a bug shows again at every step and on every
+rank.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Blame:
-    """Whom a row points to: a node, whether it is the node's own code between its modules, and what kind of place it is."""
+    """Whom a site points to: a node, whether its own code between its modules, and what kind of place it is."""
 
     node: str
     node_class: str
     own_code: bool
     place: str
+    side_of_pass: str
 
 
 def find_sources(judged: Judged) -> tuple[Source, ...]:
@@ -60,46 +62,48 @@ def find_sources(judged: Judged) -> tuple[Source, ...]:
         np.lexsort((table.order[rows], table.rank[rows], table.micro_step[rows], depth[rows], table.step[rows]))
     ]
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    blames: dict[int, _Blame] = {}
+    classes = _classes(table)
+    blames = {site: _blame(table, site, classes) for site in np.unique(table.site[rows]).tolist()}
     for row in rows.tolist():
-        blame = blames[row] = _blame(table, row)
-        groups[(blame.node, _side_of_pass(table, row), blame.place)].append(row)
+        blame = blames[int(table.site[row])]
+        groups[(blame.node, blame.side_of_pass, blame.place)].append(row)
     _join_accumulation(groups, table)
     finder = EvidenceFinder(judged.table, judged.errors, judged.flow, judged.constants)
     place = np.argsort(row_order(table))
-    return tuple(_source(judged, rows, blames[rows[0]], finder, int(place[rows[0]])) for rows in groups.values())
+    return tuple(
+        _source(judged, rows, blames[int(table.site[rows[0]])], finder, int(place[rows[0]])) for rows in groups.values()
+    )
 
 
-def _side_of_pass(table: PairTable, row: int) -> str:
-    direction = DIRECTIONS[int(table.sites.direction[table.site[row]])]
-    return Direction.FORWARD.value if direction == Direction.RECOMPUTE.value else direction
-
-
-def _blame(table: PairTable, row: int) -> _Blame:
-    facts, site = table.sites, int(table.site[row])
+def _blame(table: PairTable, site: int, classes: dict[str, str]) -> _Blame:
+    facts = table.sites
     node = str(facts.candidate_node[site] or facts.reference_node[site])
-    node_class = str(facts.candidate_class[site] or facts.reference_class[site])
-    role = ROLES[int(facts.role[site])]
+    direction, role = DIRECTIONS[int(facts.direction[site])], ROLES[int(facts.role[site])]
+    passes = Direction.FORWARD.value if direction == Direction.RECOMPUTE.value else direction
+
+    def blame(place: str, *, at: str = node, own_code: bool = False) -> _Blame:
+        return _Blame(at, classes.get(at, ""), own_code, place, passes)
+
     if role in (Role.PARAMETER.value, Role.BUFFER.value):
-        return _Blame(node, node_class, own_code=False, place=role)
-    if role == Role.GRADIENT.value and DIRECTIONS[int(facts.direction[site])] == Direction.UPDATE.value:
-        return _Blame(node, node_class, own_code=False, place="accumulation")
+        return blame(role)
+    if role == Role.GRADIENT.value and direction == Direction.UPDATE.value:
+        return blame("accumulation")
     if role != Role.INPUT.value:
         leaf = bool(facts.is_leaf[site] or facts.is_op[site])
-        return _Blame(node, node_class, own_code=role == Role.OUTPUT.value and not leaf, place="result")
+        return blame("result", own_code=role == Role.OUTPUT.value and not leaf)
     parent = facts.parent[site]
     if parent is None:
-        place = "loss" if DIRECTIONS[int(facts.direction[site])] == Direction.BACKWARD.value else "model input"
-        return _Blame(node, node_class, own_code=False, place=place)
-    return _Blame(str(parent), _class_of(table, str(parent)), own_code=True, place="result")
+        return blame("loss" if direction == Direction.BACKWARD.value else "model input")
+    return blame("result", at=str(parent), own_code=True)
 
 
-def _class_of(table: PairTable, path: str) -> str:
+def _classes(table: PairTable) -> dict[str, str]:
+    """Gives the class of each node by path; the candidate's where both sides have one."""
+    found: dict[str, str] = {}
     for match in table.matches:
         for node in (*match.candidate.nodes, *match.reference.nodes):
-            if node.path == path:
-                return node.class_name
-    return ""
+            found.setdefault(node.path, node.class_name)
+    return found
 
 
 def _join_accumulation(groups: dict[tuple[str, str, str], list[int]], table: PairTable) -> None:

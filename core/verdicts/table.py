@@ -1,4 +1,4 @@
-"""The working table of a comparison: one row for each pair of records, columns of both sides gathered beside each other."""
+"""The working table of a comparison: one row for each pair of records, with the columns of both sides."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msprobe.core.measures import pair_measures
 from msprobe.core.verdicts.table import PairTable, usable
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ class TensorReader:
         pair = self.read(row)
         if pair is None:
             return None
-        from msprobe.core.measures import pair_measures
-
         measured = pair_measures(*pair)
         return float(measured.l2_difference), bool(measured.equal), bool(measured.nonfinite_differs)
 
@@ -60,8 +59,10 @@ def compare_columns(table: PairTable, comparators: Sequence[Any], progress: Prog
         columns[comparator.name] = np.full(len(table), np.nan)
     for row in progress(rows.tolist()):
         pair = reader.read(row)
+        formats = (str(table.candidate.dtype[row]), str(table.reference.dtype[row]))
         for comparator in of_tensors if pair is not None else ():
-            columns[comparator.name][row] = comparator.compare(*pair)
+            more = {"formats": formats} if getattr(comparator, "wants_formats", False) else {}
+            columns[comparator.name][row] = comparator.compare(*pair, **more)
     return columns
 
 

@@ -44,10 +44,9 @@ def pair_columns(judged: Judged) -> dict[str, NDArray[Any]]:
         "match_confidence": facts.confidence[table.site],
         "note": _notes(judged),
     }
-    for name in ("node", "class", "call"):
-        for side in ("candidate", "reference"):
-            columns[f"{side}_{name}"] = getattr(facts, f"{side}_{name}")[table.site]
     for name, side in (("candidate", table.candidate), ("reference", table.reference)):
+        for fact in ("node", "class", "call"):
+            columns[f"{name}_{fact}"] = getattr(facts, f"{name}_{fact}")[table.site]
         columns[f"{name}_dtype"], columns[f"{name}_shape"] = side.dtype, side.shape
         for statistic in SHOWN_STATISTICS:
             columns[f"{name}_{statistic}"] = _shown(side.statistics[statistic], counts=statistic in _COUNTS)

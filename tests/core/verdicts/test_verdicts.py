@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from msprobe.core.comparing import compare_runs
-from msprobe.core.comparison import Comparison
+
+if TYPE_CHECKING:
+    from msprobe.core.comparison import Comparison
 
 Record = Callable[..., Path]
 Edit = Callable[[str, int, Any], Any]
