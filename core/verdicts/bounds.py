@@ -151,7 +151,8 @@ def _product_of_two_largest(norm: Column, rows: NDArray[np.bool_], numbers: NDAr
     out = np.zeros((2, int(numbers.max(initial=-1)) + 1))
     for rank in range(2):
         out[rank, groups[place == rank]] = norm[marked[place == rank]]
-    return (out[0] * out[1])[numbers]
+    product: Column = (out[0] * out[1])[numbers]
+    return product
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,8 @@ def _is_addend(table: PairTable, edges: Edges) -> NDArray[np.bool_]:
     """
     backward = table.is_direction(Direction.BACKWARD, Direction.UPDATE)
     lasting = table.is_role(Role.PARAMETER, Role.BUFFER)
-    return (backward[edges[:, 0]] == backward[edges[:, 1]]) & ~lasting[edges[:, 0]]
+    addend: NDArray[np.bool_] = (backward[edges[:, 0]] == backward[edges[:, 1]]) & ~lasting[edges[:, 0]]
+    return addend
 
 
 def _inherited(
@@ -278,8 +280,9 @@ def _moved(table: PairTable, before: NDArray[np.int64], after: NDArray[np.int64]
     """Estimates how far an update moved a parameter: from sketches, else from the saved statistics' largest change."""
     sketch = table.reference.sketch
     if sketch is not None:
-        estimate = np.sqrt(np.mean(np.square(sketch[after] - sketch[before]), axis=1))
+        estimate: Column = np.sqrt(np.mean(np.square(sketch[after] - sketch[before]), axis=1))
         if not np.isnan(estimate).any():
             return estimate
     change = np.abs(norm[after] - norm[before])
-    return np.fmax(np.nan_to_num(change), 1e-2 * np.nan_to_num(norm[after]))
+    supposed: Column = np.fmax(np.nan_to_num(change), 1e-2 * np.nan_to_num(norm[after]))
+    return supposed

@@ -27,9 +27,9 @@ TENSOR, SKETCH, STATISTICS, CHECKSUM, EMPTY = "tensor", "sketch", "statistics", 
 class Errors:
     """What each pair's error is, one entry per pair.
 
-    ``difference`` is the L2 norm of candidate minus reference over the finite elements (NaN: unknown) and ``kind`` what it
+    ``difference`` is the L2 norm of candidate minus reference over the finite elements (NaN: unknown), ``kind`` what it
     was computed from; ``equal`` tells that the bits are proved equal, ``identical`` that nothing recorded differs,
-    ``nonfinite`` that NaN or Inf stand in other places or numbers on the two sides; ``reason`` says why the difference is
+    ``nonfinite`` that NaN or Inf stand in other places or numbers on the two sides; ``reason`` says why the error is
     unknown.
     """
 

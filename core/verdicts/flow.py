@@ -79,7 +79,8 @@ def _matched_sites(match: RankMatch) -> NDArray[np.bool_]:
     matched = np.zeros((2, match.sites.count), dtype=bool)
     for side, numbers in enumerate((match.sites.candidate, match.sites.reference)):
         matched[side, numbers[numbers >= 0]] = True
-    return matched.all(axis=0)
+    both: NDArray[np.bool_] = matched[0] & matched[1]
+    return both
 
 
 def _bypass_unmatched(edges: Edges, matched: NDArray[np.bool_]) -> Edges:

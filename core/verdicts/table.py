@@ -333,7 +333,8 @@ def _leaves(run: RankRun) -> list[bool]:
 
 def usable(side: Side) -> NDArray[np.bool_]:
     """Tells for each row whether the side has measured values."""
-    return side.present & (side.status == Status.MEASURED)
+    measured: NDArray[np.bool_] = side.present & (side.status == Status.MEASURED)
+    return measured
 
 
 def row_order(table: PairTable) -> NDArray[np.int64]:

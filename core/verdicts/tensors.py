@@ -59,8 +59,10 @@ def compare_columns(table: PairTable, comparators: Sequence[Any], progress: Prog
         columns[comparator.name] = np.full(len(table), np.nan)
     for row in progress(rows.tolist()):
         pair = reader.read(row)
+        if pair is None:
+            continue
         formats = (str(table.candidate.dtype[row]), str(table.reference.dtype[row]))
-        for comparator in of_tensors if pair is not None else ():
+        for comparator in of_tensors:
             more = {"formats": formats} if getattr(comparator, "wants_formats", False) else {}
             columns[comparator.name][row] = comparator.compare(*pair, **more)
     return columns
