@@ -20,8 +20,6 @@ from msprobe.core.schedule import Schedule
 from msprobe.core.sites import Direction, Form, Node, NodeKind, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from msprobe.core.graph import EdgeSource
     from msprobe.core.options import RecordOptions
     from msprobe.core.protocols import Reducer, RowSnapshot, Snapshot
@@ -77,6 +75,7 @@ class Recorder:
         self._row_copies: list[tuple[int, RowSnapshot]] = []
         self._copied_bytes = 0
         self._saved_bytes = 0
+        self._budget_spent = False
         self._since = time.monotonic()
         self._closed = False
         #: Whether the present step is to be recorded.
@@ -196,7 +195,8 @@ class Recorder:
         with self._lock:
             place = (self.step if step is None else step, self.micro_step if micro_step is None else micro_step, site)
             has, measured = self._has.get(what) or self._plan(what)
-            known = self._records.shared(share, has) if share is not None else None
+            wanted = has & ~HAS["tensors"] if self._budget_spent else has
+            known = self._records.shared(share, wanted) if share is not None else None
             try:
                 if known is None or (reshaped and "rows" in what):
                     known = self._measure(tensor, what, measured, has, status)
@@ -284,22 +284,18 @@ class Recorder:
         return number
 
     def _copy(self, seq: int, tensor: Any) -> bool:
-        budget = self._options.tensor_budget
-        if budget and self._saved_bytes >= budget:
-            self._over_budget()
-            return False
-        copy = self._reducer.snapshot(tensor)
-        size = copy.data.nbytes
-        if budget and self._saved_bytes + size > budget:
-            self._over_budget()
-            return False
-        self._copies.append((seq, copy))
-        self._copied_bytes += size
-        self._saved_bytes += size
-        return True
-
-    def _over_budget(self) -> None:
+        """Copies a tensor to be saved, unless the budget is used up: the first one that does not fit ends it."""
+        if not self._budget_spent:
+            copy = self._reducer.snapshot(tensor)
+            size, budget = copy.data.nbytes, self._options.tensor_budget
+            self._budget_spent = bool(budget) and self._saved_bytes + size > budget
+            if not self._budget_spent:
+                self._copies.append((seq, copy))
+                self._copied_bytes += size
+                self._saved_bytes += size
+                return True
         self._events.add("drop", "tensors not saved: the tensor budget is used up", "", step=self.step)
+        return False
 
     def _fail(self, place: tuple[int, int, int], tensor: Any, error: Exception) -> int:
         """Gives up on a site: one record and one event say so."""
@@ -337,14 +333,14 @@ class Recorder:
         copies, rows = self._copies, self._row_copies
         self._copies, self._row_copies, self._copied_bytes = [], [], 0
         try:
-            measured: Mapping[str, Any] | None = self._reducer.collect()
+            measured = self._reducer.collect()
             batch.tensors = [SavedTensor(seq, c.dtype, c.shape, c.data) for seq, c in copies]
             batch.rows = [SavedRows(seq, c.columns) for seq, c in rows]
+            batch.records = self._records.take(measured)
         except Exception as error:  # noqa: BLE001 -- the device may have failed
-            measured, batch.tensors, batch.rows = None, [], []
             message = f"the numbers of {len(self._records)} records were lost: {type(error).__name__}: {error}"
             self._events.add("error", message, "", step=self.step)
-        batch.records = self._records.take(measured)
+            batch.records, batch.tensors, batch.rows = self._records.take(None), [], []
 
 
 def _status_of(kind: str) -> Status:

@@ -35,6 +35,7 @@ class AppendFile:
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
         self._descriptor = os.open(path, flags, 0o644)
+        self._torn = False
         self.path = path
         self.length = 0
 
@@ -49,6 +50,8 @@ class AppendFile:
         Raises:
             OSError: It could not be written; the file is as long as before.
         """
+        if self._torn:
+            self.cut(self.length)
         rest = memoryview(data)
         try:
             while rest:
@@ -59,9 +62,11 @@ class AppendFile:
         self.length += len(data)
 
     def cut(self, length: int) -> None:
-        """Takes back what was appended after ``length``."""
-        os.ftruncate(self._descriptor, length)
+        """Takes back what was appended after ``length``; nothing is appended before that has worked."""
         self.length = length
+        self._torn = True
+        os.ftruncate(self._descriptor, length)
+        self._torn = False
 
     def close(self) -> None:
         os.close(self._descriptor)

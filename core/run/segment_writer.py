@@ -12,6 +12,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,6 @@ class SegmentWriter:
     """
 
     def __init__(self, run: Path, *, rank: RankInfo, header: RunHeader, what: frozenset[str]) -> None:
-        self._what = what
         self._columns = record_columns(what)
         self._storable = np.uint8(HAS["tensors"] + sum(HAS[name] for name in what if name != "tensors"))
         _create_run(run, header)
@@ -155,9 +155,11 @@ class SegmentWriter:
     def _take_back(self, lengths: dict[str, int], written: Sequence[Path]) -> None:
         for name, length in lengths.items():
             if self._files[name].length != length:
-                self._files[name].cut(length)
+                with suppress(OSError):  # the file tries again before it is appended to
+                    self._files[name].cut(length)
         for path in written:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _stored_column(seq: int, name: str, column: Any) -> StoredTensor:

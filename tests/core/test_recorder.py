@@ -1,5 +1,7 @@
 """What an adapter feeds the recorder is what the reader gives back."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -206,6 +208,14 @@ def test_steps_and_micro_steps_are_counted_and_can_be_given(path, start_recorder
     assert records["seq"].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_recording_imports_no_reader_of_tables():
+    heavy = "{'duckdb', 'pyarrow', 'pydantic', 'pandas', 'safetensors', 'torch'}"
+    code = f"import sys, msprobe.core.recorder, msprobe.core.run.writer; print({heavy} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"
+
+
 def test_schedule_says_which_steps_and_ranks_record(path, start_recorder):
     recorder = start_recorder(path, steps="2-3", every=2, ranks="0")
     recording_at = []
@@ -264,6 +274,16 @@ def test_tensor_budget_is_kept_and_told(path, start_recorder):
     assert (rank.records["has"] & HAS["tensors"]).tolist() == [16, 16, 0, 0, 0]
     assert sum(e.count for e in rank.events if e.kind == "drop") == 3
     assert rank.tensor(1).tolist() == [1] * 5
+
+
+def test_sharing_goes_on_when_the_tensor_budget_is_used_up(path, start_recorder):
+    recorder = start_recorder(path, what="statistics,tensors", tensor_budget=10)
+    values = np.array([3.0, 4.0])
+    first = recorder.observe(place(recorder, "a"), values)
+    recorder.observe(place(recorder, "b"), values, share=first)
+
+    assert recorder._reducer.num_measured == 1
+    assert finish(recorder, path).records["norm"].tolist() == [5, 5]
 
 
 def test_row_statistics_come_back(path, start_recorder):
