@@ -1,7 +1,7 @@
 """Every code block of the documentation runs.
 
 ``python`` blocks of a page run in one namespace, ``sh`` blocks in bash, all in one empty folder, in order. A block that
-starts with ``sh exit 1`` must end with that code. Files in
+starts with ``sh exit 1`` must end with that code. ``pycon`` blocks are doctests, which pytest runs by itself. Files in
 ``yaml``, ``toml`` and ``json`` must be well formed. ``text`` is output. A block that cannot run here says why in a
 comment before it: ``<!-- not run: needs eight cards -->``.
 """
@@ -24,7 +24,7 @@ from msprobe.core.toml import tomllib
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
-LANGUAGES = {"python", "sh", "yaml", "toml", "json", "text"}
+LANGUAGES = {"python", "pycon", "sh", "yaml", "toml", "json", "text"}
 _BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(\w*)(?: exit (\d+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = 120
 

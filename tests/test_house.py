@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from msprobe.plugins import read_table
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("msprobe", "core", "adapters", "comparators", "visualizers", "benchmarks", "tests")
 MOST_LINES_OF_A_FILE = 400
@@ -63,11 +65,13 @@ def test_links_of_the_package_are_relative_and_lead_home() -> None:
     assert links == {name: Path("..") / name for name in expected}
 
 
-def test_files_of_one_thing_are_called_after_it() -> None:
-    for folder in ("comparators", "visualizers"):
-        for path in (ROOT / folder).glob("*.py"):
-            found = re.findall(r'^    name = "(\w+)"', path.read_text(), re.MULTILINE)
-            assert len(found) > 1 or found in ([], [path.stem]), f"{_name(path)} holds {found}"
+def test_a_plugin_alone_in_its_file_gives_the_file_its_name() -> None:
+    modules: dict[str, list[str]] = {}
+    for plugin in read_table().rows.values():
+        if plugin.kind != "adapters":
+            modules.setdefault(str(plugin.target).partition(":")[0], []).append(plugin.name)
+    alone = {module.rpartition(".")[2]: names[0] for module, names in modules.items() if len(names) == 1}
+    assert alone == {stem: stem for stem in alone}
 
 
 def test_no_machine_or_home_path_is_in_the_tree() -> None:
