@@ -111,6 +111,8 @@ def flat_blocks(values: Array, block: int = BLOCK) -> Iterator[Array]:
         flat = values.reshape(-1)
         for start in range(0, flat.size, block):
             yield flat[start : start + block]
+    elif not values.size:
+        return
     elif values.size <= block:
         yield np.ascontiguousarray(values).reshape(-1)
     elif values[0].size >= block:

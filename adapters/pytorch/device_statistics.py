@@ -78,7 +78,8 @@ def real_blocks(values: Tensor, block: int = BLOCK) -> Iterator[Tensor]:
         values = torch.view_as_real(values.resolve_conj())
     if values.is_neg():
         values = values.resolve_neg()
-    yield from _flat_blocks(values, block)
+    if values.numel():
+        yield from _flat_blocks(values, block)
 
 
 def _flat_blocks(values: Tensor, block: int) -> Iterator[Tensor]:

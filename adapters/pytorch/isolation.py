@@ -1,8 +1,9 @@
 """Runs the recorder's own operators below everything that watches or changes operators.
 
 Inside ``isolated()`` no gradient is tracked, autocast does not cast, and neither dispatch modes, function modes (such
-as ``torch.set_default_device``) nor tensor subclasses see an operator. One exclusion of dispatch keys does what four
-context managers would, at a fraction of their cost; it holds for this thread only.
+as ``torch.set_default_device``), function transforms (``torch.func``) nor tensor subclasses see an operator. One
+exclusion of dispatch keys does what several context managers would, at a fraction of their cost; it holds for this
+thread only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _EXCLUDED_NAMES: Final = (
     "PythonTLSSnapshot",
     "PythonDispatcher",
     "PreDispatch",
-    *(name for name in dir(_C.DispatchKey) if name.startswith(("Autocast", "Autograd"))),
+    *(name for name in dir(_C.DispatchKey) if name.startswith(("Autocast", "Autograd", "FuncTorch"))),
 )
 
 

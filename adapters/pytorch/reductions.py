@@ -49,7 +49,9 @@ class TorchReducer:
     In the columns that ``collect`` gives, what was not asked of a slot holds ``core.records.filler``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host_devices: frozenset[str] = frozenset({"cpu"})) -> None:
+        """Makes an empty reducer; tensors on devices other than ``host_devices`` are measured by torch operators."""
+        self._host_devices = host_devices
         self._lock = threading.Lock()
         self._host = HostTable()
         self._devices: dict[torch.device, DeviceTable] = {}
@@ -63,7 +65,9 @@ class TorchReducer:
         """Starts measuring ``statistics``, ``sketch`` and ``checksums``, as asked, and gives the slot."""
         with isolated():
             values = _values(tensor)
-            return self._measure_on_host(values, what) if values.is_cpu else self._measure_on_device(values, what)
+            if values.device.type in self._host_devices:
+                return self._measure_on_host(values, what)
+            return self._measure_on_device(values, what)
 
     def collect(self) -> dict[str, Array]:
         """Waits for everything measured since the last call and gives one row for each slot.
@@ -90,7 +94,7 @@ class TorchReducer:
         """Measures a tensor's rows (``core.row_statistics``); complete after the next ``collect``."""
         with isolated():
             values = _values(tensor)
-            if values.is_cpu:
+            if values.device.type in self._host_devices:
                 return RowSnapshot(measure_rows(host_arrays.widened(values).numpy()))
             measured = device_sketches.measure_rows(values)
             return RowSnapshot({name: self._to_host(column).numpy() for name, column in measured.items()})
@@ -156,7 +160,8 @@ class Snapshot:
     @property
     def data(self) -> NDArray[np.uint8]:
         """The bytes in row-major order; on an accelerator valid once ``collect`` has returned."""
-        array: NDArray[np.uint8] = self._data.numpy()
+        with isolated():  # seen as an operator by a dispatch mode
+            array: NDArray[np.uint8] = self._data.numpy()
         return array
 
 

@@ -13,7 +13,7 @@ from msprobe.core.verdicts.table import PairTable, usable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from msprobe.core.run.reader import RankRun
+    from msprobe.core.verdicts.table import RankView
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -23,7 +23,7 @@ class TensorReader:
 
     def __init__(self, table: PairTable) -> None:
         self._table = table
-        self._runs: dict[int, tuple[RankRun, RankRun]] = {m.rank: (m.candidate, m.reference) for m in table.matches}
+        self._runs: dict[int, tuple[RankView, RankView]] = {m.rank: (m.candidate, m.reference) for m in table.matches}
 
     def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Gives the values of both sides, or None where one was not saved."""

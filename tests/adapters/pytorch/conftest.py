@@ -86,7 +86,8 @@ def _quiet_torch() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
+    if torch.are_deterministic_algorithms_enabled() != deterministic:  # setting it imports all of the compiler
+        torch.use_deterministic_algorithms(deterministic)
 
 
 class Attention(nn.Module):
