@@ -53,10 +53,15 @@ def escape(text: str) -> str:
 
 def code(text: str) -> str:
     """Puts a name into a code span with a fence longer than any run of backticks inside."""
-    text = printable(text).replace("|", "\\|") or " "
+    text = printable(text) or " "
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def code_cell(text: str) -> str:
+    """Puts a name into a code span that does not end the cell of a table."""
+    return code(text).replace("|", "\\|")
 
 
 def _sources(comparison: Comparison) -> Iterator[str]:
@@ -105,6 +110,6 @@ def _context(comparison: Comparison) -> Iterator[str]:
     yield "|---|---|---|"
     for difference in differences[:_DIFFERENCES]:
         name = f"{difference.node}.{difference.name}" if difference.node else difference.name
-        yield f"| {escape(name)} | {code(difference.candidate)} | {code(difference.reference)} |"
+        yield f"| {escape(name)} | {code_cell(difference.candidate)} | {code_cell(difference.reference)} |"
     if len(differences) > _DIFFERENCES:
         yield f"| and {count(len(differences) - _DIFFERENCES)} more | | |"

@@ -27,24 +27,27 @@ _NARROWEST = 64
 #: Prose is easier to read when its lines are not too long.
 _PROSE_WIDTH = 110
 
-#: Columns of the table: heading, alignment, what is left out first when the terminal is narrow (0: never).
+#: Columns of the table: heading, alignment, which is added first where there is room (0: always there).
 _COLUMNS = (
     ("verdict", "<", 0),
     ("node", "<", 0),
     ("site", "<", 0),
-    ("step", ">", 3),
-    ("rank", ">", 4),
+    ("step", ">", 2),
+    ("rank", ">", 1),
     ("error eps", ">", 0),
     ("bound eps", ">", 0),
-    ("format", "<", 1),
-    ("why", "<", 2),
+    ("format", "<", 4),
+    ("why", "<", 3),
 )
 
 #: Columns that may be cut when the terminal is narrow, and how narrow they may get.
 _LEAST = {1: 28, 2: 24, 8: 50}
 
 #: Columns that are cut further, in this order, when even the narrowest layout is too wide.
-_NARROWER = {2: 9, 1: 14}
+_NARROWER = {2: 12, 1: 12}
+
+#: Directions as the table writes them.
+_SHORT = {"forward": "fwd", "backward": "bwd", "recompute": "re-fwd", "update": "upd"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +253,7 @@ def _cells(comparison: Comparison, row: int, pen: _Pen) -> tuple[str, ...]:
     texts = (
         f"{pen.glyph(mark)} {mark.verdict}",
         row_node(pairs, row),
-        row_place(pairs, row),
+        _short(row_place(pairs, row)),
         str(pairs["step"][row]),
         str(pairs["rank"][row]),
         _error(float(pairs["error"][row]), unit, present=bool(pairs["error_kind"][row])),
@@ -259,6 +262,12 @@ def _cells(comparison: Comparison, row: int, pen: _Pen) -> tuple[str, ...]:
         printable(why),
     )
     return texts[:1] + tuple(pen.encodable(text) for text in texts[1:])
+
+
+def _short(place: str) -> str:
+    """Abbreviates the direction, which the place of a row starts with."""
+    direction, _, rest = place.partition(" ")
+    return f"{_SHORT.get(direction, direction)} {rest}"
 
 
 def _error(error: float, unit: float, *, present: bool) -> str:
@@ -277,12 +286,11 @@ def _layout(cells: Sequence[tuple[str, ...]], width: int, *, without: tuple[str,
     natural = [max(width_of(row[c]) for row in cells) for c in range(len(_COLUMNS))]
     natural = [max(n, len(heading)) for n, (heading, _, _) in zip(natural, _COLUMNS, strict=True)]
     least = [min(n, _LEAST.get(c, n)) for c, n in enumerate(natural)]
-    keep = [c for c, (heading, _, _) in enumerate(_COLUMNS) if heading not in without]
-    for _, column in sorted((order, c) for c, (_, _, order) in enumerate(_COLUMNS) if order):
-        if sum(least[c] + 2 for c in keep) <= width + 2:
-            break
-        if column in keep:
-            keep.remove(column)
+    keep = [c for c, (_, _, order) in enumerate(_COLUMNS) if not order]
+    for _, column in sorted((order, c) for c, (heading, _, order) in enumerate(_COLUMNS) if heading not in without):
+        if column not in keep and sum(least[c] + 2 for c in (*keep, column)) <= width + 2:
+            keep.append(column)
+    keep.sort()
     widths = {c: least[c] for c in keep}
     spare = width + 2 - sum(w + 2 for w in widths.values())
     for column, narrowest in _NARROWER.items():

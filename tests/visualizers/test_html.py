@@ -2,6 +2,8 @@ import base64
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -52,6 +54,25 @@ def test_the_story_reads_without_script(introduced: Comparison) -> None:
     assert "The first error that rounding does not explain" in text
     assert "126 of 128 records" in text
     assert "rank 3 is only in the reference" in text
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+SWITCHES = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync", "--disable-quic")  # fmt: skip
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_a_browser_fills_the_table_under_the_policy(
+    introduced: Comparison, hostile: Comparison, tmp_path: Path
+) -> None:
+    for name, comparison, rows in (("introduced", introduced, 100), ("hostile", hostile, 46)):
+        page = tmp_path / f"{name}.html"
+        page.write_text(Html().render(comparison), encoding="utf-8")
+        command = [str(CHROMIUM), *SWITCHES, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+        tags = [attributes.get("class") or "" for tag, attributes in Page(done.stdout).tags if tag == "tr"]
+        assert sum(classes.startswith("row ") for classes in tags) == rows
+        assert not [tag for tag, _ in Page(done.stdout).tags if tag == "img"]
 
 
 def test_the_policy_admits_the_own_style_and_script_only(introduced: Comparison) -> None:

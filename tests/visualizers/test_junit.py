@@ -65,6 +65,12 @@ def test_a_clean_run_passes(clean: Comparison) -> None:
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\ufffe", "<", "&", '"', "]]>", "\ud800"])
 def test_any_name_gives_valid_xml(character: str) -> None:
     name = f"a{character}b"
-    row = {"candidate_node": name, "reason": name, "verdict": "suspect", "argument": name, "candidate_class": name}
+    row: dict[str, object] = {
+        "candidate_node": name,
+        "reason": name,
+        "verdict": "suspect",
+        "argument": name,
+        "candidate_class": name,
+    }
     suite = suite_of(make_comparison([row], sentence=name))
     assert len(list(suite.iter("testcase"))) == 2

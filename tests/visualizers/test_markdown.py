@@ -1,7 +1,7 @@
 import re
 
 from msprobe.core.comparison import Comparison
-from msprobe.visualizers.markdown import Markdown, code, escape
+from msprobe.visualizers.markdown import Markdown, code, code_cell, escape
 
 
 def test_it_is_short_and_names_the_source(introduced: Comparison) -> None:
@@ -26,6 +26,7 @@ def test_every_special_character_is_escaped() -> None:
 def test_a_code_span_cannot_be_closed_from_inside() -> None:
     assert code("a`b``c") == "```a`b``c```"
     assert code("`a") == "`` `a ``"
+    assert code_cell("a|b") == "`a\\|b`"
 
 
 def test_a_clean_run_has_no_source(clean: Comparison) -> None:

@@ -1,8 +1,8 @@
 """Draw all nodes as one strip: a column for each layer, a row for each module in it, coloured by the worst verdict.
 
 Forward runs to the right and is above, backward below. What is no layer (embedding, final norm, head) is a column of
-its own at its place in the order of execution. The strip is of the step in which things first went wrong. Containers have
-no cell unless the fault is their own.
+its own at its place in the order of execution. The strip is of the step in which things first went wrong. Containers
+have no cell unless the fault is their own.
 """
 
 from __future__ import annotations
