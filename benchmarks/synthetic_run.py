@@ -51,6 +51,9 @@ MAPPING = "version: 1\nrules:\n" + "".join(
 )
 
 
+_Edge = tuple[int, int, EdgeSource]
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How large a synthetic run is."""
@@ -92,17 +95,22 @@ def write_run(path: Path, shape: Shape, *, side: str) -> None:
     assert writer.failure is None, writer.failure
 
 
-def _sites(shape: Shape, *, reference: bool) -> tuple[list[Node], list[SiteRow], list[tuple[int, int, EdgeSource]]]:
+def _sites(shape: Shape, *, reference: bool) -> tuple[list[Node], list[SiteRow], list[_Edge]]:
     nodes = [Node("", NodeKind.MODULE, "Model", None), Node("model", NodeKind.MODULE, "Decoder", "")]
     sites: list[SiteRow] = []
-    edges: list[tuple[int, int, EdgeSource]] = []
-    previous = -1
+    edges: list[_Edge] = []
+    output, arrivals, departures = -1, [], []
     for layer in range(shape.layers):
         for part in _PARTS:
             name = part[1] if reference else part[0]
             path = f"model.layers.{layer}.{name}".rstrip(".")
             nodes.append(Node(path, NodeKind.MODULE, part[3], _parent(path, layer)))
-            previous = _add_module(len(nodes) - 1, sites, edges, previous=previous, weighted=part[2])
+            flow = _add_module(len(nodes) - 1, sites, edges, previous=output, weighted=part[2])
+            output = flow.output
+            arrivals.append(flow.arriving)
+            departures.append(flow.leaving)
+    backward = [*zip(departures[1:], arrivals[:-1], strict=True), (output, arrivals[-1])]
+    edges += [(source, target, EdgeSource.TRACED) for source, target in backward]
     return nodes, sites, edges
 
 
@@ -111,10 +119,17 @@ def _parent(path: str, layer: int) -> str:
     return "model" if path == block else path.rpartition(".")[0]
 
 
-def _add_module(
-    node: int, sites: list[SiteRow], edges: list[tuple[int, int, EdgeSource]], *, previous: int, weighted: bool
-) -> int:
-    """Adds the sites of one module, fed by the output before it; gives its own output."""
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The sites by which data leaves a module, and by which gradients enter and leave it."""
+
+    output: int
+    arriving: int
+    leaving: int
+
+
+def _add_module(node: int, sites: list[SiteRow], edges: list[_Edge], *, previous: int, weighted: bool) -> _Flow:
+    """Adds the sites of one module, fed by the output before it."""
 
     def add(direction: Direction, role: Role, argument: str, *sources: int) -> int:
         sites.append(SiteRow(node, direction, role, argument, 0))
@@ -124,12 +139,12 @@ def _add_module(
     entered = add(Direction.FORWARD, Role.INPUT, "0", previous)
     weights = [add(Direction.FORWARD, Role.PARAMETER, "weight")] if weighted else []
     output = add(Direction.FORWARD, Role.OUTPUT, "0", entered, *weights)
-    arriving = add(Direction.BACKWARD, Role.INPUT, "0", output)
-    add(Direction.BACKWARD, Role.OUTPUT, "0", arriving)
+    arriving = add(Direction.BACKWARD, Role.INPUT, "0")
+    leaving = add(Direction.BACKWARD, Role.OUTPUT, "0", arriving, *weights)
     if weighted:
-        add(Direction.BACKWARD, Role.GRADIENT, "weight", arriving, entered)
-        add(Direction.UPDATE, Role.GRADIENT, "weight")
-    return output
+        gradient = add(Direction.BACKWARD, Role.GRADIENT, "weight", arriving, entered)
+        add(Direction.UPDATE, Role.GRADIENT, "weight", gradient)
+    return _Flow(output, arriving, leaving)
 
 
 def _records(shape: Shape, sites: list[SiteRow], step: int, side: str) -> dict[str, NDArray[np.generic]]:
@@ -182,14 +197,14 @@ def _errors(shape: Shape, sites: list[SiteRow], step: int) -> NDArray[np.float64
         error[[site.role is Role.PARAMETER for site in sites]] = 0.0
     if step < FAULT_STEP:
         return error
-    node = 2 + shape.faulty_layer * len(_PARTS) + len(_PARTS) - 1
+    faulty = 2 + shape.faulty_layer * len(_PARTS) + len(_PARTS) - 1
     for i, site in enumerate(sites):
-        forward = site.direction is Direction.FORWARD and site.role is not Role.PARAMETER
-        behind = site.node > node or (site.node == node and site.role is Role.OUTPUT)
-        if (
-            (forward and behind)
-            or (not forward and site.direction is not Direction.FORWARD)
-            or (site.role is Role.PARAMETER and step > FAULT_STEP)
-        ):
+        if site.role is Role.PARAMETER:
+            wrong = step > FAULT_STEP
+        elif site.direction is Direction.FORWARD:
+            wrong = step > FAULT_STEP or site.node > faulty or (site.node == faulty and site.role is Role.OUTPUT)
+        else:
+            wrong = True
+        if wrong:
             error[i] = FAULT
     return error

@@ -39,7 +39,7 @@ class Plan:
     first_position: int = 0
     zero_grad: bool = True
     scale_loss: bool = True
-    #: "train"; "infer" for forward passes alone, each in inference mode; "infer-loop" for one inference mode around all.
+    #: "train"; "infer": forward passes alone, each in inference mode; "infer-loop": one inference mode around all.
     mode: str = "train"
 
 
