@@ -17,7 +17,7 @@ from msprobe.core.run import layout, tables
 from msprobe.core.run.batch import Event, Fact, RankInfo, RunHeader
 from msprobe.core.run.catalogue import Catalogue, SiteTable
 from msprobe.core.run.decoding import decode
-from msprobe.core.run.segment_reader import SegmentReader, from_members, read_json
+from msprobe.core.run.segment_reader import Commit, SegmentReader, from_members, read_json, step_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,14 +111,20 @@ class Run:
     def __repr__(self) -> str:
         flags = [name for name, on in (("perturbed", self.header.perturbed), ("altered", self.altered)) if on]
         torn = sum(self.rank(rank).torn_batches for rank in self.ranks)
+        superseded = sum(self.rank(rank).num_superseded for rank in self.ranks)
         flags += [f"{torn} torn batches left out"] if torn else []
+        flags += [f"{superseded:,} superseded by a restart"] if superseded else []
         steps = _spans(self.steps, "step") if self.steps else "no steps"
         parts = (self.header.framework or "unknown framework", _spans(self.ranks, "rank"), steps)
         return f"<Run {self.path}: {', '.join(parts)}, {self.num_records:,} records{''.join(f', {f}' for f in flags)}>"
 
 
 class RankRun:
-    """What one rank recorded, its segments joined. Everything is read on first use and kept."""
+    """What one rank recorded, its segments joined. Everything is read on first use and kept.
+
+    A restart that goes back to an earlier step supersedes what segments before it hold from that step on: records and
+    facts of the abandoned steps are left out, and counted in ``num_superseded``.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
@@ -138,17 +144,31 @@ class RankRun:
     @property
     def steps(self) -> tuple[int, ...]:
         """The steps that have records."""
-        return tuple(sorted({c.step for s in self._segments for c in s.commits if c.rows}))
+        return tuple(sorted({c.step for c in self._commits if c.rows}))
 
     @property
     def complete_steps(self) -> tuple[int, ...]:
         """The steps whose end was recorded; a killed process may leave one more, in part."""
-        return tuple(sorted({c.step for s in self._segments for c in s.commits if c.complete and c.rows}))
+        return tuple(sorted({c.step for c in self._commits if c.complete and c.rows}))
 
     @property
     def num_records(self) -> int:
         """How many records there are, without reading them."""
-        return sum(c.rows for s in self._segments for c in s.commits)
+        return sum(c.rows for c in self._commits)
+
+    @property
+    def num_superseded(self) -> int:
+        """How many records a restart has superseded."""
+        return sum(c.rows for s in self._segments for c in s.commits) - self.num_records
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        """The step at which each segment was superseded; infinite when it was not."""
+        return step_ends([segment.commits for segment in self._segments])
+
+    @property
+    def _commits(self) -> list[Commit]:
+        return [c for end, s in zip(self._ends, self._segments, strict=True) for c in s.commits if c.step < end]
 
     @property
     def last_commit(self) -> float:
@@ -207,6 +227,7 @@ class RankRun:
             Fact(f.step, f.micro_step, int(self._catalogue.node_numbers(i)[f.node]) if f.node >= 0 else -1, *rest)
             for i, segment in enumerate(self._segments)
             for f in segment.facts()
+            if f.step < self._ends[i]
             for rest in [(f.kind, f.name, f.value)]
         ]
 
@@ -221,7 +242,6 @@ class RankRun:
 
         Sites and forms count rank-wide. ``seq``, ``tensor`` and ``rows`` count within a segment (a position in the
         list of starts). ``has`` tells which quantities a record holds; where one is absent, fillers stand in.
-        When a restart ran a step again, the records of both are here.
         """
         columns = record_columns(frozenset().union(*(s.what for s in self._segments)))
         parts = [self._segment_records(i, columns) for i in range(len(self._segments))]
@@ -243,7 +263,11 @@ class RankRun:
         records["site"] = self._catalogue.site_numbers(segment)[records["site"]].astype(np.uint32)
         records["form"] = self._catalogue.form_numbers(segment)[records["form"]].astype(np.uint32)
         records["segment"] = np.full(length, segment, np.uint16)
-        return records
+        if self._ends[segment] == np.inf:
+            return records
+        kept = [commit.step < self._ends[segment] for commit in reader.commits]
+        rows = np.repeat(kept, [commit.rows for commit in reader.commits])
+        return {name: values[rows] for name, values in records.items()}
 
     def tensor_bits(self, index: int) -> tuple[str, NDArray[np.uint8]] | None:
         """Gives format and exact bytes of the tensor that record row ``index`` refers to; None when not saved."""

@@ -7,6 +7,7 @@ counted. A file that is damaged anywhere else is refused by name: a reader that 
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -70,6 +71,24 @@ def read_json(path: Path, format_: str) -> dict[str, Any]:
             "upgrade it: pip install --upgrade msprobe"
         )
     return dict(content)
+
+
+def step_ends(segments: list[list[Commit]]) -> list[float]:
+    """Gives, for the commits of each segment of a rank, the step from which on a later segment superseded it.
+
+    A segment that has completed a step begins there anew. One that has completed none, but began at a step that an
+    earlier one had completed, counts for nothing (its end is at minus infinity).
+    """
+    ends: list[float] = []
+    end = math.inf
+    for i in reversed(range(len(segments))):
+        complete = [commit.step for commit in segments[i] if commit.complete and commit.rows]
+        begun = min((commit.step for commit in segments[i]), default=math.inf)
+        earlier = [c.step for commits in segments[:i] for c in commits if c.complete and c.rows and c.step < end]
+        wasted = not complete and begun <= max(earlier, default=-math.inf)
+        ends.append(-math.inf if wasted else end)
+        end = min(end, *complete) if complete else end
+    return ends[::-1]
 
 
 class SegmentReader:

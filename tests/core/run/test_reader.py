@@ -128,9 +128,9 @@ def test_segments_are_joined_under_one_numbering(tmp_path, start_writer, new_bat
 
 
 def test_segments_with_other_columns_are_filled(tmp_path, start_writer, new_batch):
-    for what in ({"statistics"}, {"checksums"}):
+    for step, what in enumerate(({"statistics"}, {"checksums"})):
         writer = start_writer(tmp_path / "run", what=what)
-        written(writer, new_batch(0, rows=1))
+        written(writer, new_batch(step, rows=1))
         writer.close()
 
     records = open_run(tmp_path / "run").rank(0).records
@@ -138,6 +138,40 @@ def test_segments_with_other_columns_are_filled(tmp_path, start_writer, new_batc
     assert records["norm"][0] == 0
     assert np.isnan(records["norm"][1])
     assert records["nan"].tolist() == [-1, -1]
+
+
+def written_steps(start_writer, new_batch, path, segments):
+    for steps in segments:
+        writer = start_writer(path)
+        written(
+            writer, *(new_batch(int(s), rows=1, catalogue=i == 0, complete=s % 1 == 0) for i, s in enumerate(steps))
+        )
+        writer.close()
+    return open_run(path).rank(0)
+
+
+@pytest.mark.parametrize(
+    ("segments", "steps", "of_segments"),
+    [
+        ([[0, 1, 2], [3, 4]], [0, 1, 2, 3, 4], [0, 0, 0, 1, 1]),
+        ([[0, 1, 2, 3], [2, 3]], [0, 1, 2, 3], [0, 0, 1, 1]),
+        ([[0, 1, 2, 3], [2]], [0, 1, 2], [0, 0, 1]),
+        ([[0, 1, 2, 3], [0, 1]], [0, 1], [1, 1]),
+        ([[0, 1, 2.5], [2, 3]], [0, 1, 2, 3], [0, 0, 1, 1]),
+        ([[0, 1, 2], [1.5]], [0, 1, 2], [0, 0, 0]),
+        ([[0, 1], [2.5]], [0, 1, 2], [0, 0, 1]),
+        ([[0, 1, 2], [1, 2], [2]], [0, 1, 2], [0, 1, 2]),
+    ],
+)
+def test_restart_supersedes_later_steps(tmp_path, start_writer, new_batch, segments, steps, of_segments):
+    """A step such as 2.5 is step 2, killed before its end."""
+    rank = written_steps(start_writer, new_batch, tmp_path / "run", segments)
+
+    assert rank.records["step"].tolist() == steps
+    assert rank.records["segment"].tolist() == of_segments
+    assert rank.num_records == len(steps)
+    assert rank.num_superseded == sum(map(len, segments)) - len(steps)
+    assert rank.steps == tuple(sorted(set(steps)))
 
 
 def test_several_processes_start_at_once(tmp_path):
@@ -149,7 +183,7 @@ def test_several_processes_start_at_once(tmp_path):
 
     assert run.ranks == (0, 1)
     assert run.rank(0).complete_steps == tuple(range(6))
-    assert np.bincount(run.rank(1).records["segment"]).tolist() == [21, 21]
+    assert run.rank(1).num_records == run.rank(1).num_superseded == 21
     assert sorted(p.name for p in run.path.iterdir()) == ["ranks", "run.json"]
 
 
