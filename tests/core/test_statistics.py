@@ -28,14 +28,14 @@ def naive(values: np.ndarray) -> Statistics:
     }
     if not finite:
         return Statistics(**counts)
-    mean = sum(finite) / len(finite)
+    mean = sum(finite, Fraction(0)) / len(finite)
     return Statistics(
         finite=len(finite),
         min=float(min(finite)),
         max=float(max(finite)),
         mean=float(mean),
-        mean_abs=float(sum(abs(x) for x in finite) / len(finite)),
-        m2=nearest(sum((x - mean) ** 2 for x in finite)),
+        mean_abs=float(sum((abs(x) for x in finite), Fraction(0)) / len(finite)),
+        m2=nearest(sum(((x - mean) ** 2 for x in finite), Fraction(0))),
         norm=nearest(exact_root(finite)),
         **counts,
     )
@@ -43,7 +43,7 @@ def naive(values: np.ndarray) -> Statistics:
 
 def exact_root(finite: list[Fraction]) -> Fraction:
     peak = max(abs(x) for x in finite) or Fraction(1)
-    return Fraction(math.sqrt(sum((x / peak) ** 2 for x in finite))) * peak
+    return Fraction(math.sqrt(sum(((x / peak) ** 2 for x in finite), Fraction(0)))) * peak
 
 
 def nearest(number: Fraction) -> float:

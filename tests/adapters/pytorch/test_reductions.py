@@ -16,7 +16,7 @@ from msprobe.core.records import SKETCH_SIZE
 
 EVERYTHING = frozenset({"statistics", "sketch", "checksums"})
 #: The path of CPU tensors, and that of accelerators run on the CPU.
-PATHS = {"host": {}, "device": {"host_devices": frozenset()}}
+PATHS: dict[str, dict[str, frozenset[str]]] = {"host": {}, "device": {"host_devices": frozenset()}}
 FLOATS = ("min", "max", "mean", "mean_abs", "m2", "norm")
 COUNTS = ("nan", "pos_inf", "neg_inf", "zero")
 
@@ -28,7 +28,7 @@ def reducer(request):
 
 def tensor_of(name, shape=(7, 130), seed=0):
     generator = torch.Generator().manual_seed(seed)
-    dtype = torch_dtype(name)
+    dtype = TORCH_DTYPES[name]
     if name.startswith("complex"):
         return (
             (torch.randn((*shape, 2), generator=generator, dtype=torch.float64) * 3)
@@ -282,10 +282,10 @@ def test_neither_modes_nor_autocast_nor_autograd_notice(reducer):
 
 def test_random_state_is_not_touched(reducer):
     before = torch.get_rng_state()
-    numpy_before = np.random.get_state()[1].copy()
+    numpy_before = np.random.get_state(legacy=False)["state"]["key"].copy()
     measure_all(reducer, torch.arange(1000.0))
     assert torch.equal(torch.get_rng_state(), before)
-    assert np.array_equal(np.random.get_state()[1], numpy_before)
+    assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], numpy_before)
 
 
 def test_deterministic_algorithms_are_no_obstacle(reducer):
