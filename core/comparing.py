@@ -13,6 +13,7 @@ from msprobe.core.comparison import Comparison, ContextDifference, Finding, RunI
 from msprobe.core.errors import ComparisonError
 from msprobe.core.matching.content import parameter_content
 from msprobe.core.matching.mapping import Mapping, read_mapping
+from msprobe.core.matching.micro_steps import whole_steps
 from msprobe.core.matching.nodes import match_nodes
 from msprobe.core.matching.rows import match_rows
 from msprobe.core.matching.sites import match_sites
@@ -190,7 +191,8 @@ def _match_rank(candidate: RankRun, reference: RankRun, rank: int, scope: Scope,
         reference_content=parameter_content(reference),
     )
     sites = match_sites(candidate, reference, nodes)
-    return RankMatch(rank, candidate, reference, nodes, sites, match_rows(candidate, reference, sites, scope.steps))
+    left, right, joined = whole_steps(candidate, reference, sites, scope.steps)
+    return RankMatch(rank, left, right, nodes, sites, match_rows(left, right, sites, scope.steps), joined)
 
 
 def _refuse_different_models(

@@ -12,8 +12,11 @@ from msprobe.core.grouping import group_numbers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from msprobe.core.matching.micro_steps import WholeSteps
     from msprobe.core.matching.sites import SitePairs
     from msprobe.core.run.reader import RankRun
+
+    RankView = RankRun | WholeSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class RowPairs:
     micro_step: NDArray[np.int64]
 
 
-def match_rows(candidate: RankRun, reference: RankRun, sites: SitePairs, steps: NDArray[np.int64]) -> RowPairs:
+def match_rows(candidate: RankView, reference: RankView, sites: SitePairs, steps: NDArray[np.int64]) -> RowPairs:
     """Pairs the records of the given steps; a site seen more often than once in a micro-step pairs in order."""
     rows_c, keys_c = _keys(candidate, sites.candidate, steps)
     rows_r, keys_r = _keys(reference, sites.reference, steps)
@@ -48,7 +51,7 @@ def match_rows(candidate: RankRun, reference: RankRun, sites: SitePairs, steps: 
 
 
 def _keys(
-    side: RankRun, numbers: NDArray[np.int64], steps: NDArray[np.int64]
+    side: RankView, numbers: NDArray[np.int64], steps: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Gives the rows to pair and their keys (step, micro-step, site number, how often seen before)."""
     records = side.records

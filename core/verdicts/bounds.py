@@ -63,7 +63,7 @@ class _Norms:
 
 def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Constants) -> Bounds:
     """Bounds every row from what was recorded of the reference (of the candidate where the reference has none)."""
-    norm = _norm(table)
+    norm = table.norm
     roundoff = _roundoff(table, flow)
     contraction = _contractions(table, _call_norms(table))
     scale, length = contraction.scale, contraction.length
@@ -82,11 +82,6 @@ def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Consta
     _bound_external(table, flow, bounds, norm, constants)
     _bound_updates(table, errors, flow, bounds, constants)
     return bounds
-
-
-def _norm(table: PairTable) -> Column:
-    reference, candidate = (side.statistics["norm"] for side in (table.reference, table.candidate))
-    return np.where(np.isnan(reference), candidate, reference)
 
 
 def _roundoff(table: PairTable, flow: Flow) -> Column:
@@ -114,7 +109,7 @@ def _call_norms(table: PairTable) -> _Norms:
     by_call = group_numbers(
         node, table.step, np.where(lasting, 0, table.micro_step), np.where(lasting, 0, call[table.site])
     )
-    square = np.square(_norm(table))
+    square = np.square(table.norm)
     quantity = ~table.reference.discrete & ~np.isnan(square)
     forward, backward = (
         table.is_direction(Direction.FORWARD, Direction.RECOMPUTE),
@@ -227,7 +222,7 @@ def _inherited(
     if not len(flow.edges):
         return out
     source, target = flow.edges.T
-    norm, scale = _norm(table), contraction.scale[target]
+    norm, scale = table.norm, contraction.scale[target]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         error = np.where(norm[source] > 0, errors.difference[source] / norm[source], 0.0)
         relative = np.where(np.isfinite(error), error, 0.0)
@@ -258,7 +253,7 @@ def _bound_updates(table: PairTable, errors: Errors, flow: Flow, bounds: Bounds,
     if not len(flow.across_steps):
         return
     source, target = flow.across_steps.T
-    norm = _norm(table)
+    norm = table.norm
     roundoff = np.maximum(table.candidate.roundoff, table.reference.roundoff)
     before = table.is_role(Role.PARAMETER, Role.BUFFER)[source]
     allowed = np.zeros(len(table))

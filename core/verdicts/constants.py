@@ -20,13 +20,13 @@ class Constants:
     #: How many roundings of the output's format one leaf module or operator may show. A single rounding errs by about
     #: half a unit in the root mean square; a sketch of eight projections overestimates by less than 2 in all but 1 of
     #: 10,000 cases.
-    leaf_roundings: float = 4.0
+    leaf_roundings: float = 8.0
     #: The same for code between recorded sites (attention without modules, rotary embedding, residual sums): several
     #: operators.
     own_code_roundings: float = 16.0
     #: How much more than in the mean an input's error may be amplified by a contraction (y = W x): the mean is
     #: |W| |x| / (sqrt(K) |y|) for errors of random direction, the worst case is sqrt(K) times that.
-    contraction_gain: float = 8.0
+    contraction_gain: float = 16.0
     #: Amplification allowed to a leaf that is no contraction (normalisation, activation).
     leaf_gain: float = 8.0
     #: Amplification allowed to code between sites. Softmax amplifies by the size of its logits, 10 to 20 in trained

@@ -155,7 +155,7 @@ def _by_tensors(  # the two sides, the rows, the result, and the two functions t
 
 def relative(errors: Errors, table: PairTable) -> NDArray[np.float64]:
     """Gives the L2 error relative to the reference's norm; Inf against a zero reference or other non-finite values."""
-    norm = table.reference.statistics["norm"]
+    norm = table.norm
     with np.errstate(invalid="ignore", divide="ignore"):
         error = errors.difference / norm
     error[errors.difference == 0] = 0.0

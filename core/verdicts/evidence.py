@@ -109,14 +109,15 @@ class EvidenceFinder:
         return ["the surplus is the gradient of the step before: zero_grad is missing"]
 
     def _agreeing(self, row: int) -> list[str]:
-        names = []
+        names: list[str] = []
+        own = str(self._table.sites.candidate_node[self._table.site[row]])
         for source in self._flow.edges[self._flow.edges[:, 1] == row, 0].tolist():
             site = self._table.site[source]
             name = str(self._table.sites.candidate_node[site] or self._table.sites.reference_node[site])
-            if name and name not in names:
+            if name and name != own and name not in names:
                 names.append(name)
         if not names:
             return []
         more = f" and {len(names) - _NAMED_SOURCES} more" if len(names) > _NAMED_SOURCES else ""
         guessed = " (supposed from the order of execution)" if self._flow.by_order[row] else ""
-        return [f"computed from: {', '.join(names[:_NAMED_SOURCES])}{more}; all agree{guessed}"]
+        return [f"computed from {', '.join(names[:_NAMED_SOURCES])}{more}, which agree{guessed}"]

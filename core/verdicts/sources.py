@@ -160,7 +160,7 @@ def in_epsilons(judged: Judged, row: int) -> float:
 
 
 def _relative_bound(judged: Judged, row: int) -> float:
-    norm = float(judged.table.reference.statistics["norm"][row])
+    norm = float(judged.table.norm[row])
     return float(judged.bounds.total[row]) / norm if norm > 0 else float("nan")
 
 

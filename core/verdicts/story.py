@@ -132,6 +132,10 @@ def row_findings(judged: Judged) -> list[Finding]:
                 f"{int(both.sum()):,} records hold NaN on both sides; first the {describe_site(table, first)}.",
             )
         )
+    joined = sum(match.joined_steps for match in table.matches)
+    if joined:
+        text = f"Compared as wholes, since the sides cut them into different numbers of micro-steps: {joined} step(s)."
+        found.append(Finding("micro-steps", text))
     guessed = judged.flow.by_order & matched
     if guessed.any():
         text = f"The data flow into {int(guessed.sum()):,} records is supposed from the order of execution, not traced."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +12,20 @@ import numpy as np
 from msprobe.core.dtypes import FORMATS, is_discrete, unit_roundoff
 from msprobe.core.records import HAS, SKETCH_SIZE, STATISTICS, Status
 from msprobe.core.sites import Direction, Form, NodeKind, Role
+from msprobe.core.sketches import estimate_norm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from msprobe.core.matching.micro_steps import WholeSteps
     from msprobe.core.matching.nodes import NodePairs
     from msprobe.core.matching.rows import RowPairs
     from msprobe.core.matching.sites import SitePairs
     from msprobe.core.run.reader import RankRun
+
+    RankView = RankRun | WholeSteps
 
 DIRECTIONS = tuple(direction.value for direction in Direction)
 ROLES = tuple(role.value for role in Role)
@@ -32,11 +37,13 @@ class RankMatch:
     """How one rank of the candidate and one of the reference were matched."""
 
     rank: int
-    candidate: RankRun
-    reference: RankRun
+    candidate: RankView
+    reference: RankView
     nodes: NodePairs
     sites: SitePairs
     rows: RowPairs
+    #: How many steps were compared as wholes, since the sides cut them into different numbers of micro-steps.
+    joined_steps: int = 0
 
 
 @dataclass
@@ -111,6 +118,15 @@ class PairTable:
         """Gives the order of execution of each row: the candidate's sequence number, else the reference's."""
         return np.where(self.candidate.present, self.candidate.seq, self.reference.seq)
 
+    @cached_property
+    def norm(self) -> NDArray[np.float64]:
+        """The L2 norm of each row: the reference's, else the candidate's, else estimated from the sketch."""
+        reference, candidate = (side.statistics["norm"] for side in (self.reference, self.candidate))
+        norm: NDArray[np.float64] = np.where(np.isnan(reference), candidate, reference)
+        if self.reference.sketch is not None and np.isnan(norm).any():
+            norm = np.where(np.isnan(norm), estimate_norm(self.reference.sketch), norm)
+        return norm
+
     def is_role(self, *roles: Role) -> NDArray[np.bool_]:
         """Tells for each row whether its site has one of the roles."""
         return np.isin(self.sites.role[self.site], [ROLES.index(role.value) for role in roles])
@@ -146,7 +162,7 @@ def _join(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
 
 
-def _side(parts: Sequence[tuple[RankRun, NDArray[np.int64]]]) -> Side:
+def _side(parts: Sequence[tuple[RankView, NDArray[np.int64]]]) -> Side:
     forms = [_form_columns(run.forms) for run, _ in parts]
     picks = [
         np.where(rows >= 0, run.records["form"].astype(np.int64)[rows] if len(run.records["form"]) else -1, -1)
@@ -196,7 +212,7 @@ def _gather(column: NDArray[Any] | None, rows: NDArray[np.int64], absent: float,
     return out
 
 
-def _gather_sketch(run: RankRun, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _gather_sketch(run: RankView, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     out = np.full((len(rows), SKETCH_SIZE), math.nan)
     column = run.records.get("sketch")
     there = rows >= 0
@@ -314,7 +330,7 @@ def _pick(column: NDArray[Any], index: NDArray[np.int64], absent: object) -> NDA
     return out
 
 
-def _node_column(run: RankRun, nodes: NDArray[np.int64], what: str) -> NDArray[np.object_]:
+def _node_column(run: RankView, nodes: NDArray[np.int64], what: str) -> NDArray[np.object_]:
     column = np.array([*(getattr(node, what) for node in run.nodes), None], dtype=object)
     column[-1] = "" if what != "parent" else None
     return column[nodes]
@@ -325,7 +341,7 @@ def _either(sides: Any, nodes: list[NDArray[np.int64]], of_nodes: Any) -> NDArra
     return np.where(nodes[0] >= 0, columns[0], columns[1])
 
 
-def _leaves(run: RankRun) -> list[bool]:
+def _leaves(run: RankView) -> list[bool]:
     """Tells which nodes contain no module of their own."""
     containers = {node.parent for node in run.nodes if node.kind is NodeKind.MODULE}
     return [node.path not in containers for node in run.nodes]

@@ -20,7 +20,7 @@ _COUNTS = frozenset({"nan", "pos_inf", "neg_inf", "zero"})
 def pair_columns(judged: Judged) -> dict[str, NDArray[Any]]:
     """Gives the columns of ``PAIR_COLUMNS``, sorted by rank, step, micro-step and order of execution."""
     table, facts = judged.table, judged.table.sites
-    norm = table.reference.statistics["norm"]
+    norm = table.norm
     roundoff = np.maximum(table.candidate.roundoff, table.reference.roundoff)
     with np.errstate(invalid="ignore", divide="ignore"):
         bound = np.where(norm > 0, judged.bounds.total / norm, np.nan)
