@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Above this many cells the exact alignment (quadratic) gives way to difflib's, which ignores content.
-_MOST_CELLS = 400_000
+_MOST_CELLS = 4_000_000
 
 #: Scores of the alignment. A pair of one kind with near norms beats a pair of one kind whose norms differ, which still
 #: beats leaving both out (0): a wrong value must be found as a difference, not vanish as two unmatched rows.
@@ -37,8 +37,30 @@ class Call:
 def align(candidate: Sequence[Call], reference: Sequence[Call]) -> list[tuple[int, int]]:
     """Gives index pairs of calls that belong together, in order.
 
-    Global alignment by dynamic programming (Needleman and Wunsch, 1970) over kind and content.
+    Global alignment by dynamic programming (Needleman and Wunsch, 1970) over kind and content, between what both
+    sequences begin and end with.
     """
+    shorter = min(len(candidate), len(reference))
+    head = next((i for i in range(shorter) if not _alike(candidate[i], reference[i])), shorter)
+    most = shorter - head
+    tail = next((i for i in range(most) if not _alike(candidate[-1 - i], reference[-1 - i])), most)
+    end_c, end_r = len(candidate) - tail, len(reference) - tail
+    middle = _align_middle(candidate[head:end_c], reference[head:end_r])
+    return [
+        *((i, i) for i in range(head)),
+        *((head + i, head + j) for i, j in middle),
+        *((end_c + i, end_r + i) for i in range(tail)),
+    ]
+
+
+def _alike(candidate: Call, reference: Call) -> bool:
+    """Tells whether two calls could not be paired better."""
+    x, y = candidate.norm, reference.norm
+    near = abs(x - y) <= _NEAR * max(abs(x), abs(y)) or (x != x and y != y)
+    return candidate.kind == reference.kind and near
+
+
+def _align_middle(candidate: Sequence[Call], reference: Sequence[Call]) -> list[tuple[int, int]]:
     if len(candidate) * len(reference) > _MOST_CELLS:
         return _align_kinds(candidate, reference)
     rows, columns = len(candidate), len(reference)

@@ -116,10 +116,10 @@ class WholeSteps:
         parts = [part for row in group.rows if (part := self._run.tensor(int(row))) is not None]
         if len(parts) < len(group.rows):
             return None
-        joined: NDArray[Any] = (
-            sum(part.astype(np.float64) for part in parts) if group.how == "sum" else np.concatenate(parts)
-        )
-        return joined
+        if group.how == "join":
+            return np.concatenate(parts)
+        total: NDArray[Any] = np.add.reduce(parts, dtype=np.float64)
+        return total
 
 
 @dataclass(frozen=True, slots=True)
