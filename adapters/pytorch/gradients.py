@@ -6,6 +6,7 @@ summed, and so their bits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,23 +19,43 @@ if TYPE_CHECKING:
 
     from msprobe.adapters.pytorch.guard import Failures
     from msprobe.adapters.pytorch.observing import Observer
+    from msprobe.core.sites import Direction, Role
+
+
+@dataclass(frozen=True, slots=True)
+class GradientPlace:
+    """A site of a gradient, but for the call: ``call`` is that of the first gradient that arrives in a micro-step."""
+
+    node: int
+    direction: Direction
+    role: Role
+    argument: str
+    call: int
+    what: frozenset[str]
 
 
 class GradientWatch:
-    """The hook on one tensor: whose sites its gradient belongs to, and in which micro-step its forward ran."""
+    """The hook on one tensor: whose gradient it is, and in which micro-step its forward ran (None: in any)."""
 
-    __slots__ = ("_arrived", "micro_step", "path", "sites")
+    __slots__ = ("_arrived", "_counts", "micro_step", "path", "places")
 
     def __init__(
         self, arrived: Callable[[GradientWatch, torch.Tensor], None], path: str, micro_step: int | None
     ) -> None:
         self._arrived = arrived
+        self._counts: dict[int, int] = {}
         self.path = path
         self.micro_step = micro_step
-        self.sites: list[tuple[int, frozenset[str]]] = []
+        self.places: list[GradientPlace] = []
 
     def __call__(self, gradient: torch.Tensor) -> None:
         self._arrived(self, gradient)
+
+    def count(self, micro_step: int) -> int:
+        """Counts the gradients that arrived in a micro-step before this one: several nested passes give several."""
+        before = self._counts.get(micro_step, 0)
+        self._counts[micro_step] = before + 1
+        return before
 
 
 class Gradients:
@@ -47,18 +68,18 @@ class Gradients:
         self._handles: list[Any] = []
         self._micro_step_of: dict[int, int] = {}
 
-    def watch_output(self, tensor: torch.Tensor, path: str, site: int, what: frozenset[str], micro_step: int) -> None:
+    def watch_output(self, tensor: torch.Tensor, path: str, place: GradientPlace, micro_step: int) -> None:
         """Records the gradient of a module's output; several modules may give the same tensor."""
-        self._watch(tensor, path, (site, what), micro_step, join=True)
+        self._watch(tensor, path, place, micro_step, join=True)
 
-    def watch_input(self, tensor: torch.Tensor, path: str, site: int, what: frozenset[str], micro_step: int) -> None:
-        """Records the gradient of a module's input, unless another site does so already."""
-        self._watch(tensor, path, (site, what), micro_step, join=False)
+    def watch_input(self, tensor: torch.Tensor, path: str, place: GradientPlace, micro_step: int) -> None:
+        """Records the gradient of a module's input, unless it is recorded at another place already."""
+        self._watch(tensor, path, place, micro_step, join=False)
 
-    def watch_parameter(self, parameter: torch.Tensor, path: str, sites: list[tuple[int, frozenset[str]]]) -> None:
+    def watch_parameter(self, parameter: torch.Tensor, path: str, places: list[GradientPlace]) -> None:
         """Records the gradient that each backward pass adds to a parameter, before it is added."""
         watch = GradientWatch(self._hook, path, None)
-        watch.sites.extend(sites)
+        watch.places.extend(places)
         self._handles.append(parameter.register_hook(watch))
 
     def micro_step_of_backward(self) -> int | None:
@@ -73,18 +94,16 @@ class Gradients:
         self._micro_step_of.clear()
         self.arrivals = 0
 
-    def _watch(
-        self, tensor: torch.Tensor, path: str, site: tuple[int, frozenset[str]], micro_step: int, *, join: bool
-    ) -> None:
+    def _watch(self, tensor: torch.Tensor, path: str, place: GradientPlace, micro_step: int, *, join: bool) -> None:
         if not tensor.requires_grad or not torch.is_grad_enabled() or is_transformed(tensor):
             return
         seen = self._observer.seen.find(tensor) or self._observer.seen.add(tensor)
         if seen is not None and seen.watch is not None:
             if join:
-                seen.watch.sites.append(site)
+                seen.watch.places.append(place)
             return
         watch = GradientWatch(self._hook, path, micro_step)
-        watch.sites.append(site)
+        watch.places.append(place)
         self._handles.append(tensor.register_hook(watch))
         if seen is not None:
             seen.watch = watch
@@ -95,12 +114,17 @@ class Gradients:
 
     @guarded
     def arrived(self, watch: GradientWatch, gradient: torch.Tensor) -> None:
-        """Records a gradient at every site of its tensor."""
+        """Records a gradient at every place of its tensor."""
         micro_step = watch.micro_step
         if micro_step is None:
-            micro_step = self.micro_step_of_backward()
+            known = self.micro_step_of_backward()
+            micro_step = self._observer.recorder.micro_step if known is None else known
         else:
             self._micro_step_of[torch._C._current_graph_task_id()] = micro_step
         self.arrivals += 1
-        for site, what in watch.sites:
-            self._observer.gradient(site, gradient, what, micro_step)
+        count = watch.count(micro_step)
+        for place in watch.places:
+            site = self._observer.recorder.site(
+                place.node, place.direction, place.role, place.argument, place.call + count
+            )
+            self._observer.gradient(site, gradient, place.what, micro_step)

@@ -14,6 +14,7 @@ import torch
 
 from msprobe.adapters.pytorch.attribution import ModuleCall
 from msprobe.adapters.pytorch.compiled import CompiledCall, alters_fast_path
+from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.guard import guarded
 from msprobe.adapters.pytorch.nodes import WatchedModule, declare, is_compiled, named_modules, settings
 from msprobe.adapters.pytorch.stacks import python_stack
@@ -275,8 +276,8 @@ class ModuleWatcher:
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_input(site, tensor)
             if self._options.gradients and tensor.requires_grad:
-                site = self._recorder.site(call.node, Direction.BACKWARD, Role.OUTPUT, path, call.call)
-                self._gradients.watch_input(tensor, watched.path, site, watched.what, call.micro_step)
+                place = GradientPlace(call.node, Direction.BACKWARD, Role.OUTPUT, path, call.call, watched.what)
+                self._gradients.watch_input(tensor, watched.path, place, call.micro_step)
 
     @guarded
     def outputs(self, watched: WatchedModule, frame: Frame, output: Any) -> None:
@@ -290,8 +291,8 @@ class ModuleWatcher:
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_output(site, tensor)
             if self._options.gradients and tensor.requires_grad:
-                site = self._recorder.site(call.node, Direction.BACKWARD, Role.INPUT, path, call.call)
-                self._gradients.watch_output(tensor, watched.path, site, watched.what, call.micro_step)
+                place = GradientPlace(call.node, Direction.BACKWARD, Role.INPUT, path, call.call, watched.what)
+                self._gradients.watch_output(tensor, watched.path, place, call.micro_step)
 
     @guarded
     def facts(

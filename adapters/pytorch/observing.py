@@ -32,9 +32,9 @@ class Observer:
         if seen is not None and seq >= 0:
             seen.seq = seq
 
-    def gradient(self, site: int, gradient: torch.Tensor, what: frozenset[str], micro_step: int | None) -> None:
+    def gradient(self, site: int, gradient: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
         """Records a gradient, which belongs to the micro-step that its forward ran in."""
-        self.value(site, gradient, what, self.recorder.micro_step if micro_step is None else micro_step)
+        self.value(site, gradient, what, micro_step)
         if self.tracer is not None:
             self.tracer.seen_gradient(site, gradient, micro_step)
 

@@ -13,13 +13,11 @@ from msprobe.core.errors import RecordingError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Hook = "Callable[[Any], None]"
-
 
 class OptimizerSteps:
     """Calls ``before`` and ``after`` around each step of the given optimizer, or of any when none is given.
 
-    ``skipped`` is called when a gradient scaler found non-finite gradients and left a step out.
+    ``skipped`` is called with a gradient scaler that found non-finite gradients and left a step out.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class OptimizerSteps:
             before = self._steps
             result = original(scaler, optimizer, *args, **kwargs)
             if self._undo and self._steps == before and scaler.is_enabled():
-                self._skipped(optimizer)
+                self._skipped(scaler)
             return result
 
         def restore() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.parameter import is_lazy
 
+from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.guard import guarded
 from msprobe.adapters.pytorch.seen import is_transformed
 from msprobe.core.sites import Direction, Role
@@ -83,9 +84,13 @@ class Parameters:
     @guarded
     def hook(self, watched: WatchedModule, parameter: torch.Tensor, names: list[Named]) -> None:
         """Puts one hook on a parameter, for all its names."""
-        sites = self._gradient_sites(names, Direction.BACKWARD)
-        if sites:
-            self._gradients.watch_parameter(parameter, watched.path, sites)
+        places = [
+            GradientPlace(owner.node, Direction.BACKWARD, Role.GRADIENT, name, 0, owner.what)
+            for owner, name in names
+            if owner.what
+        ]
+        if places:
+            self._gradients.watch_parameter(parameter, watched.path, places)
 
     def record_updates(
         self, watched_modules: Iterable[tuple[WatchedModule, torch.nn.Module]], only: set[int] | None
@@ -104,17 +109,13 @@ class Parameters:
         if gradient is None:
             return
         self._updates_seen.add(id(parameter))
-        for site, what in self._gradient_sites(names, Direction.UPDATE):
-            self._observer.value(site, gradient, what, 0)
+        for owner, name in names:
+            if not owner.what:
+                continue
+            site = self._recorder.site(owner.node, Direction.UPDATE, Role.GRADIENT, name, 0)
+            self._observer.value(site, gradient, owner.what, 0)
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_update(site, gradient)
-
-    def _gradient_sites(self, names: list[Named], direction: Direction) -> list[tuple[int, frozenset[str]]]:
-        return [
-            (self._recorder.site(watched.node, direction, Role.GRADIENT, name, 0), watched.what)
-            for watched, name in names
-            if watched.what
-        ]
 
     def _what(self, watched: WatchedModule) -> frozenset[str]:
         """Parameters carry checksums in the first recorded step: equal content is the surest way to match them."""

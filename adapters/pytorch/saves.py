@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.structures import result_places
 from msprobe.core.sites import Direction, NodeKind, Role
 
@@ -45,8 +46,8 @@ class Saves:
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_input(site, tensor)
             if tensor.requires_grad:
-                site = recorder.site(node, Direction.BACKWARD, Role.SAVED, path, call)
-                self._gradients.watch_output(tensor, name, site, what, micro_step)
+                gradient = GradientPlace(node, Direction.BACKWARD, Role.SAVED, path, call, what)
+                self._gradients.watch_output(tensor, name, gradient, micro_step)
 
     def end_step(self) -> None:
         """Counts calls afresh."""

@@ -167,10 +167,12 @@ class Session:
             self._pending.add(id(optimizer))
             self._arm()
 
-    def optimizer_skipped(self, optimizer: Any) -> None:
+    @guarded
+    def optimizer_skipped(self, scaler: Any) -> None:
         """Hears that a gradient scaler left an optimizer's step out."""
         if not self.closed:
-            self.recorder.event("scaler_skip", "the gradient scaler found non-finite gradients and skipped the update")
+            message = f"the gradient scaler found non-finite gradients at scale {scaler.get_scale():g}: no update"
+            self.recorder.event("scaler_skip", message)
 
     def _concerns(self, optimizer: Any) -> bool:
         if self.closed or self._explicit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,12 @@ class Row(NamedTuple):
     shape: tuple[int, ...]
     status: Status
     values: dict[str, Any]
-    tensor: Any
+    read_tensor: Any
+
+    @property
+    def tensor(self) -> Any:
+        """The saved values."""
+        return self.read_tensor()
 
 
 class ReadRun:
@@ -50,7 +56,7 @@ class ReadRun:
                     tuple(form.shape),
                     Status(int(records["status"][index])),
                     {name: column[index] for name, column in records.items()},
-                    found.tensor(index),
+                    partial(found.tensor, index),
                 )
             )
 
