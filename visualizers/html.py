@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,10 +181,11 @@ def _measure(source: Source, verdict: str) -> Markup:
     error, bound = source.error / unit, source.bound / unit
     drawn = ruler(error, bound, verdict) if in_eps else tag("span")
     known = number(bound) + sign if bound == bound else "not known"
+    shown = "not finite" if math.isinf(source.error) else number(error) + sign
     return tag(
         "div",
         drawn,
-        tag("div", tag("span", "error", class_="label"), tag("div", number(error) + sign, class_="figure hot")),
+        tag("div", tag("span", "error", class_="label"), tag("div", shown, class_="figure hot")),
         tag("div", tag("span", "bound", class_="label"), tag("div", known, class_="figure")),
         class_="measure",
     )
@@ -249,8 +251,9 @@ def _context(summary: Summary) -> Markup | None:
         return None
     lines = []
     for difference in summary.context[:_MOST_DIFFERENCES]:
-        name = f"{difference.node}.{difference.name}" if difference.node else difference.name
-        lines.append(tag("tr", tag("td", path(name)), tag("td", difference.candidate), tag("td", difference.reference)))
+        kind = tag("div", difference.kind, class_="label")
+        name = tag("td", kind, path(story.difference_name(difference)))
+        lines.append(tag("tr", name, tag("td", difference.candidate), tag("td", difference.reference)))
     heads = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("", "candidate", "reference"))))
     more = len(summary.context) - len(lines)
     note = tag("p", f"and {count(more)} more, listed in summary.json", class_="note") if more > 0 else None

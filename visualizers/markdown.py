@@ -109,7 +109,7 @@ def _context(comparison: Comparison) -> Iterator[str]:
     yield "| what else differs | candidate | reference |"
     yield "|---|---|---|"
     for difference in differences[:_DIFFERENCES]:
-        name = f"{difference.node}.{difference.name}" if difference.node else difference.name
+        name = f"{difference.kind} {story.difference_name(difference)}"
         yield f"| {escape(name)} | {code_cell(difference.candidate)} | {code_cell(difference.reference)} |"
     if len(differences) > _DIFFERENCES:
         yield f"| and {count(len(differences) - _DIFFERENCES)} more | | |"

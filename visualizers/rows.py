@@ -127,6 +127,15 @@ def row_format(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
     return printable(" | ".join(dict.fromkeys(sides)))
 
 
+def one_sided(pairs: Mapping[str, NDArray[Any]], row: int) -> str:
+    """Says how many elements are not finite in candidate and reference, where the counts differ; else nothing."""
+    for name, statistic in (("NaN", "nan"), ("+Inf", "pos_inf"), ("-Inf", "neg_inf")):
+        counts = [int(pairs[f"{side}_{statistic}"][row]) for side in SIDES]
+        if min(counts) >= 0 and counts[0] != counts[1]:
+            return f"{name} {counts[0]}|{counts[1]}"
+    return ""
+
+
 def roundoff(pairs: Mapping[str, NDArray[Any]], row: int) -> float:
     """Gives epsilon of a row: the unit roundoff of the coarser of its two formats; 0 for exact formats."""
     return max(unit_roundoff(str(pairs[f"{side}_dtype"][row])) for side in SIDES)

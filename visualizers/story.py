@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from msprobe.visualizers.wording import node_name, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from msprobe.core.comparison import Comparison, RunIdentity, Source, Summary
+    from msprobe.core.comparison import Comparison, ContextDifference, RunIdentity, Source, Summary
 
 #: How many reasons of one verdict are told apart.
 _REASONS = 3
@@ -56,9 +57,11 @@ def source_place(source: Source) -> str:
 
 def source_error(source: Source) -> str:
     """Says how large a source's error is beside its bound, in the same units."""
-    if source.error != source.error:
+    if math.isnan(source.error):
         return "error cannot be computed"
-    if source.error_eps != source.error_eps or source.error_eps == float("inf") or not source.error_eps:
+    if math.isinf(source.error):
+        return "not finite on one side only: there is no distance to measure"
+    if math.isnan(source.error_eps) or not source.error_eps:
         return f"error {number(source.error)}, bound {_known(source.bound)}{_times(source)}"
     unit = source.error / source.error_eps
     return (
@@ -91,6 +94,11 @@ def source_name(source: Source) -> str:
     """Names the module or operator to look at, with its class."""
     name = node_name(source.node)
     return f"{name} ({printable(source.node_class)})" if source.node_class else name
+
+
+def difference_name(difference: ContextDifference) -> str:
+    """Names what differs between the circumstances of the runs."""
+    return printable(f"{difference.node}.{difference.name}" if difference.node else difference.name)
 
 
 def coverage_lines(summary: Summary) -> list[tuple[str, float, str]]:

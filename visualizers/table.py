@@ -7,16 +7,18 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msprobe.visualizers import story
 from msprobe.visualizers.marks import MARK_OF, MARKS, RUN_MARK_OF, Mark, word
 from msprobe.visualizers.numerals import count, measured, number, plural, share
-from msprobe.visualizers.rows import in_epsilon, roundoff, row_format, row_node, row_place, telling_rows
+from msprobe.visualizers.rows import in_epsilon, one_sided, roundoff, row_format, row_node, row_place, telling_rows
 from msprobe.visualizers.wording import printable, shorten_head, shorten_tail, width_of, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from msprobe.core.comparison import Comparison, Source
 
@@ -26,6 +28,9 @@ _NARROWEST = 64
 
 #: Prose is easier to read when its lines are not too long.
 _PROSE_WIDTH = 110
+
+#: A story is read, not searched: how much of each part is told.
+_MOST_SOURCES, _MOST_FINDINGS, _MOST_DIFFERENCES = 8, 16, 12
 
 #: Columns of the table: heading, alignment, which is added first where there is room (0: always there).
 _COLUMNS = (
@@ -151,7 +156,7 @@ def _sources(sources: Sequence[Source], pen: _Pen) -> Iterator[str]:
         return
     yield ""
     yield pen.bold("Independent sources")
-    for place, source in enumerate(sources, start=1):
+    for place, source in enumerate(sources[:_MOST_SOURCES], start=1):
         mark = MARK_OF.get(word(source.verdict), MARK_OF["introduced"])
         yield ""
         yield f"{place:>3} {pen.sign(mark)} {pen.bold(pen.encodable(story.source_name(source)))}"
@@ -161,6 +166,12 @@ def _sources(sources: Sequence[Source], pen: _Pen) -> Iterator[str]:
             first, *rest = pen.prose(evidence, "        ")
             yield f"      - {first.lstrip()}"
             yield from rest
+    yield from _left_out(len(sources) - _MOST_SOURCES, pen)
+
+
+def _left_out(number_of: int, pen: _Pen) -> Iterator[str]:
+    if number_of > 0:
+        yield pen.faint(f"  and {count(number_of)} more (summary.json lists all)")
 
 
 def _coverage(comparison: Comparison, pen: _Pen) -> Iterator[str]:
@@ -199,27 +210,30 @@ def _findings(comparison: Comparison, pen: _Pen) -> Iterator[str]:
         return
     yield ""
     yield pen.bold("Findings")
-    for finding in comparison.summary.findings:
+    for finding in comparison.summary.findings[:_MOST_FINDINGS]:
         first, *rest = pen.prose(f"{finding.kind}: {finding.text}", "    ")
         yield f"  - {first.lstrip()}"
         yield from rest
+    yield from _left_out(len(comparison.summary.findings) - _MOST_FINDINGS, pen)
 
 
-def _context(comparison: Comparison, pen: _Pen, shown: int = 12) -> Iterator[str]:
+def _context(comparison: Comparison, pen: _Pen) -> Iterator[str]:
     differences = comparison.summary.context
     if not differences:
         return
     yield ""
     yield pen.bold("What else differs") + pen.faint("   candidate | reference")
-    names = [printable(f"{d.node}.{d.name}" if d.node else d.name) for d in differences[:shown]]
+    kinds = [printable(difference.kind) for difference in differences[:_MOST_DIFFERENCES]]
+    names = [story.difference_name(difference) for difference in differences[:_MOST_DIFFERENCES]]
+    kind_column = min(16, max(width_of(kind) for kind in kinds))
     column = min(40, max(width_of(name) for name in names))
-    room = max(20, pen.width - column - 4)
-    for name, difference in zip(names, differences[:shown], strict=True):
+    room = max(20, pen.width - column - kind_column - 6)
+    for kind, name, difference in zip(kinds, names, differences, strict=False):
         name = shorten_head(name, column)
         values = printable(f"{difference.candidate} | {difference.reference}")
-        yield pen.encodable(f"  {name}{' ' * (column - width_of(name))}  {shorten_tail(values, room)}")
-    if len(differences) > shown:
-        yield pen.faint(f"  and {count(len(differences) - shown)} more (summary.json lists all)")
+        kind_cell = _fit(shorten_tail(kind, kind_column), kind_column, "<")
+        yield pen.encodable(f"  {kind_cell}  {_fit(name, column, '<')}  {shorten_tail(values, room)}")
+    yield from _left_out(len(differences) - _MOST_DIFFERENCES, pen)
 
 
 def _table(comparison: Comparison, limit: int, pen: _Pen) -> Iterator[str]:
@@ -256,7 +270,7 @@ def _cells(comparison: Comparison, row: int, pen: _Pen) -> tuple[str, ...]:
         _short(row_place(pairs, row)),
         str(pairs["step"][row]),
         str(pairs["rank"][row]),
-        _error(float(pairs["error"][row]), unit, present=bool(pairs["error_kind"][row])),
+        _measured_error(pairs, row, unit),
         _bound(float(pairs["bound"][row]), unit),
         row_format(pairs, row),
         printable(why),
@@ -268,6 +282,13 @@ def _short(place: str) -> str:
     """Abbreviates the direction, which the place of a row starts with."""
     direction, _, rest = place.partition(" ")
     return f"{_SHORT.get(direction, direction)} {rest}"
+
+
+def _measured_error(pairs: Mapping[str, NDArray[Any]], row: int, unit: float) -> str:
+    error = float(pairs["error"][row])
+    if math.isinf(error) and (counts := one_sided(pairs, row)):
+        return counts
+    return _error(error, unit, present=bool(pairs["error_kind"][row]))
 
 
 def _error(error: float, unit: float, *, present: bool) -> str:

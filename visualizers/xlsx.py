@@ -101,7 +101,7 @@ def _story_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     for finding in summary.findings:
         yield finding.kind, finding.text
     for difference in summary.context:
-        name = f"{difference.node}.{difference.name}" if difference.node else difference.name
+        name = f"{difference.kind} {story.difference_name(difference)}"
         yield "differs", f"{name}: {difference.candidate} | {difference.reference}"
     for name, value in summary.constants.items():
         yield "constant", f"{name} = {value!r}"

@@ -4,6 +4,7 @@ from msprobe.core.comparison import Comparison
 from msprobe.visualizers.marks import MARKS
 from msprobe.visualizers.table import Table
 from msprobe.visualizers.wording import width_of
+from tests.visualizers.conftest import make_comparison, transformer_rows
 
 PLAIN = {"colour": False, "ascii": False}
 
@@ -47,9 +48,9 @@ def test_names_from_a_run_cannot_command_the_terminal(hostile: Comparison) -> No
     assert "\u202e" not in text
 
 
-def test_not_measured_and_infinite_differ(introduced: Comparison) -> None:
+def test_not_measured_and_not_finite_differ(introduced: Comparison) -> None:
     table = Table(width=200, **PLAIN).render(introduced).partition("Most telling pairs")[2].splitlines()
-    assert "+Inf" in next(line for line in table if "NaN in the candidate" in line)
+    assert "NaN 12|0" in next(line for line in table if "NaN in the candidate" in line)
     unmatched = next(line for line in table if "model.extra" in line)
     assert unmatched.split("output 0")[1].split()[:4] == ["0", "0", "-", "-"]
 
@@ -63,3 +64,12 @@ def test_a_clean_comparison_is_short(clean: Comparison) -> None:
 
 def test_nothing_to_compare_is_said(empty: Comparison) -> None:
     assert "nothing in common" in Table(width=120, **PLAIN).render(empty)
+
+
+def test_a_story_with_many_sources_stays_short() -> None:
+    rows = transformer_rows(30, 0)
+    for row in rows:
+        row["verdict"] = "introduced"
+    text = Table(width=120, limit=5, **PLAIN).render(make_comparison(rows))
+    assert f"and {len(rows) - 8} more (summary.json lists all)" in text
+    assert len(text.splitlines()) < 90

@@ -139,7 +139,11 @@
     else if (kind === "number") {
       cell.textContent = number(content);
       if (content === null) { cell.classList.add("absent"); cell.title = "not measured"; }
-      else if (typeof content === "string") cell.classList.add("odd");
+      else if (typeof content === "string") {
+        cell.classList.add("odd");
+        if (name === "error_eps") cell.textContent = text("one_sided", row) || cell.textContent;
+        if (name === "times") cell.textContent = "";
+      }
       else cell.title = String(content);
     } else if (kind === "why") cell.textContent = [content, text("note", row)].filter(Boolean).join(" \u00b7 ");
     else cell.textContent = String(content);

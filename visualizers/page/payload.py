@@ -14,7 +14,7 @@ import numpy as np
 from msprobe.core.comparison import SHOWN_STATISTICS
 from msprobe.core.dtypes import unit_roundoff
 from msprobe.visualizers.marks import MARKS
-from msprobe.visualizers.rows import SIDES, absent, known, nodes, worst_first
+from msprobe.visualizers.rows import SIDES, absent, known, nodes, one_sided, worst_first
 from msprobe.visualizers.wording import node_name, printable
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def payload(comparison: Comparison) -> str:
     with np.errstate(divide="ignore", invalid="ignore"):
         columns["error_eps"] = _numbers(pairs["error"] / units, measured & (units > 0))
         columns["bound_eps"] = _numbers(pairs["bound"] / units, bounded & (units > 0))
+    odd = np.full(len(chosen), "", dtype=object)
+    for row in np.flatnonzero(np.isinf(pairs["error"])):
+        odd[row] = one_sided(pairs, int(row))
+    columns["one_sided"] = _texts(odd)
     for side in SIDES:
         columns.update(_side(pairs, side, ~absent(pairs, side)))
     for name in comparison.comparators:
