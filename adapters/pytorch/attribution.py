@@ -170,7 +170,7 @@ class _Thread:
         owner = self.calls[-1] if self.calls else None
         if owner is not None and owner.graph_task == NO_BACKWARD:
             self.only_recomputes = False
-        start = torch.autograd._get_sequence_nr()
+        start = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
         if self.starts and self.starts[-1] == start:
             self.owners[-1] = owner
         else:

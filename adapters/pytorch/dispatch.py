@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from msprobe.adapters.pytorch.compiled import has_compiled
 from msprobe.adapters.pytorch.contents import Contents
+from msprobe.adapters.pytorch.formulas import Formulas
 from msprobe.adapters.pytorch.operators import describe_value, is_bookkeeping, operands_of, operator_of, outputs_of
 from msprobe.adapters.pytorch.python_api import is_in_compiled_code, python_api
 from msprobe.adapters.pytorch.stacks import python_stack
@@ -93,14 +94,15 @@ class OpRecorder(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, recorder: Recorder, attribution: Attribution, options: RecordOptions) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tracer: Tracer | None = None
         self._recorder = recorder
         self._attribution = attribution
         self._options = options
         self._contents = Contents()
         #: Operators whose recording failed, and where.
-        self._disabled: set[tuple[str, Any]] = set()
+        self._disabled: set[tuple[str, str]] = set()
+        self._formulas = Formulas(self, self._begin_formula, self._end_formula)
         self._is_updating = False
         self._nodes: dict[tuple[str | None, str], _OpNode] = {}
         self._sites: dict[tuple[Any, ...], int] = {}
@@ -126,31 +128,52 @@ class OpRecorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if is_bookkeeping(func):
             return func(*args, **kwargs)
-        call = self._quietly("inputs", func, self._before, func, args, kwargs)
+        operator = operator_of(func)
+        call = self._quietly("inputs", operator, self._before, operator, args, kwargs)
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
-            if call is not None:
-                self._quietly("error", func, self._failed, call, error)
+            self._quietly("error", operator, self._failed, call, error)
             raise
-        if call is not None:
-            self._quietly("outputs", func, self._after, call, result)
+        self._quietly("outputs", operator, self._after, call, result)
         return result
 
-    def _quietly(self, place: str, func: Any, function: Callable[..., Any], *args: Any) -> Any:
+    def _quietly(self, place: str, operator: Operator, function: Callable[..., Any], *args: Any) -> Any:
         """Calls a function of ours; where it fails for an operator it is reported and not tried again."""
-        if self._disabled and (place, func) in self._disabled:
+        if self._disabled and (place, operator.name) in self._disabled:
             return None
         try:
             return function(*args)
         except Exception as error:  # noqa: BLE001 - law 6: a recorder never raises into the user's step
-            self._disabled.add((place, func))
-            self._recorder.event("error", f"recording the {place} of {func} failed: {type(error).__name__}: {error}")
+            self._disabled.add((place, operator.name))
+            message = f"recording the {place} of {operator.name} failed: {type(error).__name__}: {error}"
+            self._recorder.event("error", message)
             return None
 
-    def _before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _OpCall:
-        operator = operator_of(func)
-        operands = operands_of(operator, args, kwargs)
+    def _before(self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _OpCall:
+        return self._begin(operator, operands_of(operator, args, kwargs))
+
+    def _after(self, call: _OpCall | None, result: Any) -> None:
+        if call is not None:
+            outputs = list(outputs_of(result))
+            self._end(call, outputs)
+            self._formulas.ran(call.operator, [tensor for _, tensor in outputs])
+
+    def _failed(self, call: _OpCall | None, error: BaseException) -> None:
+        if call is not None:
+            text = str(error).strip().partition("\n")[0][:200]
+            self._recorder.event("error", f"the operator raised {type(error).__name__}: {text}", call.node.path)
+
+    def _begin_formula(self, operator: Operator, operands: Operands) -> tuple[Operator, _OpCall | None]:
+        return operator, self._quietly("inputs", operator, self._begin, operator, operands)
+
+    def _end_formula(self, under_way: tuple[Operator, _OpCall | None], gradients: list[torch.Tensor]) -> None:
+        operator, call = under_way
+        if call is not None:
+            outputs = [(str(i), gradient) for i, gradient in enumerate(gradients)]
+            self._quietly("outputs", operator, self._end, call, outputs)
+
+    def _begin(self, operator: Operator, operands: Operands) -> _OpCall:
         path, direction, micro_step = self._place()
         node = self._nodes.get((path, operator.name)) or self._make_node(path, operator, direction)
         call = _OpCall(operator, operands, node, direction, micro_step)
@@ -164,8 +187,7 @@ class OpRecorder(TorchDispatchMode):
                     self._record_input(call, name, tensor)
         return call
 
-    def _after(self, call: _OpCall, result: Any) -> None:
-        outputs = list(outputs_of(result))
+    def _end(self, call: _OpCall, outputs: list[tuple[str, torch.Tensor]]) -> None:
         self._contents.ran(call.operator, call.operands.tensors, [tensor for _, tensor in outputs])
         if call.number is None:
             if self.tracer is not None:
@@ -179,10 +201,6 @@ class OpRecorder(TorchDispatchMode):
         if self._options.outputs:
             for site, tensor in sites:
                 self._observe(call, site, tensor, pending=call.operator.is_collective)
-
-    def _failed(self, call: _OpCall, error: BaseException) -> None:
-        text = str(error).strip().partition("\n")[0][:200]
-        self._recorder.event("error", f"the operator raised {type(error).__name__}: {text}", call.node.path)
 
     def _place(self) -> tuple[str | None, Direction, int]:
         if self._is_updating:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode, _push_mode
-
-if TYPE_CHECKING:
-    from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 
 def install(mode: TorchDispatchMode) -> None:
@@ -16,14 +11,18 @@ def install(mode: TorchDispatchMode) -> None:
         mode.__enter__()
 
 
-def uninstall(mode: TorchDispatchMode) -> None:
-    """Takes the mode off the stack and leaves the others as they are; does nothing when it is not there."""
+def uninstall(mode: TorchDispatchMode) -> bool:
+    """Takes the mode off the stack and leaves the others as they are; tells whether it was there.
+
+    Modes that the user put on top of it leave and enter again in torch's own books, without their own side effects.
+    """
     stack = _get_current_dispatch_mode_stack()
     if mode not in stack:
-        return
+        return False
     above = stack[len(stack) - stack[::-1].index(mode) :]
-    for _ in above:
-        _pop_mode()
+    for other in reversed(above):
+        TorchDispatchMode.__exit__(other, None, None, None)
     mode.__exit__(None, None, None)
     for other in above:
-        _push_mode(other)
+        TorchDispatchMode.__enter__(other)
+    return True

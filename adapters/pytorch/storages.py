@@ -137,8 +137,8 @@ def stretch_of(tensor: torch.Tensor) -> Stretch:
         return ()
     try:
         if tensor.is_contiguous():
-            return (tensor.storage_offset(), tensor.numel())
-        merged: list[int] = [tensor.storage_offset()]
+            return (int(tensor.storage_offset()), tensor.numel())
+        merged: list[int] = [int(tensor.storage_offset())]
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
             if size == 1:
                 continue

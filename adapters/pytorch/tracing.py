@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from msprobe.adapters.pytorch.formulas import Formulas
 from msprobe.adapters.pytorch.operators import operands_of, operator_of, outputs_of
 from msprobe.adapters.pytorch.storages import Storages, plain_parts, stretch_of
 from msprobe.core.graph import EdgeSource
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     import torch
 
     from msprobe.adapters.pytorch.attribution import ModuleCall
-    from msprobe.adapters.pytorch.operators import Operator
+    from msprobe.adapters.pytorch.operators import Operands, Operator
     from msprobe.core.recorder import Recorder
 
 #: A storage keeps at most this many sources, the most recent ones.
@@ -62,7 +63,7 @@ def _quietly(method: Callable[Concatenate[Tracer, P], None]) -> Callable[Concate
         except Exception as error:  # noqa: BLE001 - law 6: a recorder never raises into the user's step
             self.recorder.event("gap", f"data flow was lost: {type(error).__name__}: {error}")
 
-    return call
+    return cast("Callable[Concatenate[Tracer, P], None]", call)
 
 
 class Tracer:
@@ -299,8 +300,9 @@ class _TracingMode(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, tracer: Tracer) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._tracer = tracer
+        self._formulas = Formulas(self, lambda operator, operands: (operator, operands), self._follow)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -312,13 +314,16 @@ class _TracingMode(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        self._follow(func, args, kwargs, result)
+        operator = operator_of(func)
+        operands = operands_of(operator, args, kwargs)
+        outputs = list(outputs_of(result))
+        self._tracer.follow(operator, operands.tensors, outputs)
+        self._formulas.ran(operator, [tensor for _, tensor in outputs])
         return result
 
-    def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        operator = operator_of(func)
-        operands = operands_of(operator, args, kwargs).tensors
-        self._tracer.follow(operator, operands, list(outputs_of(result)))
+    def _follow(self, under_way: tuple[Operator, Operands], gradients: list[torch.Tensor]) -> None:
+        operator, operands = under_way
+        self._tracer.follow(operator, operands.tensors, [("", gradient) for gradient in gradients])
 
 
 def _covers(tensor: torch.Tensor, stretch: tuple[int, ...], nbytes: int) -> bool:
