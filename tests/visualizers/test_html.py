@@ -14,7 +14,7 @@ from msprobe.core.comparison import Comparison
 from msprobe.visualizers import html as page_module
 from msprobe.visualizers.html import Html
 from msprobe.visualizers.page import payload as payload_module
-from tests.visualizers.conftest import HOSTILE
+from tests.visualizers.conftest import HOSTILE, make_comparison
 
 CSS = Path(page_module.__file__).with_name("page") / "page.css"
 
@@ -169,3 +169,19 @@ def test_text_stands_out_from_its_ground(theme: int, text: str, ground: str) -> 
     block = re.findall(r":root[^{]*\{(.*?)\}", CSS.read_text(encoding="utf-8"), re.DOTALL)[theme]
     tokens = dict(re.findall(r"--([\w-]+): (#[0-9A-F]{6});", block))
     assert _contrast(tokens[text], tokens[ground]) >= 4.5
+
+
+def test_a_container_has_a_cell_only_for_a_fault_that_no_leaf_shows() -> None:
+    def shown(container: str, leaf: str) -> set[str]:
+        rows: list[dict[str, object]] = [
+            {"candidate_node": "model.layers.0.mlp", "verdict": container},
+            {"candidate_node": "model.layers.0.mlp.up_proj", "verdict": leaf},
+        ]
+        tags = Page(Html().render(make_comparison(rows))).tags
+        return {str(a["data-said"]).split(",")[0] for _, a in tags if a.get("class") == "cell"}
+
+    leaf, container = "model.layers.0.mlp.up_proj", "model.layers.0.mlp"
+    assert shown("suspect", "suspect") == {leaf}
+    assert shown("inherited", "normal") == {leaf}
+    assert container in shown("suspect", "normal")
+    assert container in shown("introduced", "suspect")

@@ -88,10 +88,13 @@ def strip(comparison: Comparison) -> Markup | None:
 def _lanes(comparison: Comparison) -> tuple[_Lane, _Lane]:
     nodes, directions, worst = _worst_of_nodes(comparison)
     containers = _containers(nodes)
+    leaves = [severity for node, severity in zip(nodes, worst, strict=True) if node.partition("/")[0] not in containers]
+    # A container's own fault is shown; what it merely hands on is, where no leaf shows as much.
+    shown_containers = max(SEVERITY["introduced"], min(SEVERITY["suspect"], min(leaves, default=_NOTHING) - 1))
     lanes = _Lane(), _Lane()
     for node, backward, severity in zip(nodes, directions, worst, strict=True):
         module = node.partition("/")[0]
-        if module in containers and severity > SEVERITY["suspect"]:
+        if module in containers and severity > shown_containers:
             continue
         column, row = _place(module)
         lanes[backward].put(column, row, severity, node)
