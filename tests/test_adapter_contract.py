@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from msprobe.core.options import RecordOptions
 from msprobe.plugins import plugin_table
 from msprobe.testing import Trial, check_adapter
 from tests.test_plugins import make_tinynet_trial, with_example
+
+if TYPE_CHECKING:
+    from msprobe.core.options import RecordOptions
 
 Array = np.ndarray[Any, Any]
 
