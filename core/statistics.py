@@ -60,8 +60,7 @@ def measure(values: Array) -> Statistics:
 
 def measure_blocks(blocks: Iterable[Array]) -> Statistics:
     """Measures an array that comes in blocks, as ``flat_blocks`` cuts them."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return merge([_measure_block(block) for block in blocks])
+    return merge([_measure_block(block) for block in blocks])
 
 
 def merge(parts: Iterable[Statistics]) -> Statistics:
@@ -135,9 +134,9 @@ _scratch = _Scratch()
 
 
 def _measure_block(block: Array) -> Statistics:
-    low, high = block.min(), block.max()
-    if block.dtype.kind != "f" or (math.isfinite(low) and math.isfinite(high)):
-        return _measure_finite(block, float(low), float(high))
+    low, high = float(np.minimum.reduce(block)), float(np.maximum.reduce(block))
+    if math.isfinite(low) and math.isfinite(high):
+        return _measure_finite(block, low, high)
     nan = int(np.count_nonzero(np.isnan(block)))
     pos_inf = int(np.count_nonzero(block == np.inf))
     neg_inf = int(np.count_nonzero(block == -np.inf))
@@ -158,14 +157,14 @@ def _measure_finite(block: Array, low: float, high: float) -> Statistics:
     scale = 1.0 if SAFE_SMALLEST < peak < SAFE_LARGEST or peak == 0 else peak
     if scale != 1.0:
         np.divide(doubles, scale, out=doubles)
-    total = float(doubles.sum())
+    total = float(np.add.reduce(doubles))
     squares = _sum_of_squares(doubles)
     m2 = squares - total * total / count
     if m2 < CANCELLATION * squares:
         m2 = _centred_squares(doubles, total / count)
     if low < 0:
         np.absolute(doubles, out=doubles)
-        absolute = float(doubles.sum())
+        absolute = float(np.add.reduce(doubles))
     else:
         absolute = total
     return Statistics(

@@ -10,11 +10,14 @@ import sys
 from typing import Any, Final
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from msprobe.adapters.pytorch.dtypes import NAMES, dtype_name
 from msprobe.core.sites import Form
 
 _PLAIN_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
+#: Kinds whose shape is not a tuple of numbers, or not known yet.
+_WITHOUT_SHAPE: Final = ("nested", "uninitialized")
 _functorch: Any = torch._C._functorch
 
 _forms: dict[tuple[torch.dtype, torch.Size, str, str], Form] = {}
@@ -28,7 +31,7 @@ def describe(tensor: torch.Tensor) -> Form:
     """
     layout = layout_of(tensor) if _is_dtensor(tensor) else ""
     local, kind = _local(tensor)
-    shape = torch.Size() if kind == "nested" else local.shape
+    shape = torch.Size() if kind in _WITHOUT_SHAPE else local.shape
     key = (local.dtype, shape, kind, layout)
     form = _forms.get(key)
     if form is None:
@@ -77,6 +80,8 @@ def _subclass_kind(tensor: torch.Tensor, name: str) -> str:
 
 
 def _plain_kind(tensor: torch.Tensor) -> str:
+    if is_lazy(tensor):
+        return "uninitialized"  # of a lazy module
     if tensor.layout is not torch.strided:
         return str(tensor.layout).removeprefix("torch.").lstrip("_")
     if tensor.is_meta:
@@ -85,6 +90,8 @@ def _plain_kind(tensor: torch.Tensor) -> str:
         return "nested"
     if tensor.dtype not in NAMES:
         return "quantized" if tensor.is_quantized else "packed"
+    if not tensor.untyped_storage().nbytes() and tensor.numel():
+        return "freed"  # FSDP empties the storage of gathered parameters between uses
     return "dense"
 
 
@@ -95,7 +102,9 @@ def _is_dtensor(tensor: torch.Tensor) -> bool:
 def layout_of(tensor: Any) -> str:
     """Gives the layout of a DTensor as JSON: mesh, placements, global shape and the offset of the local shard.
 
-    ``{"mesh": {"dp": 2, "tp": 4}, "placements": ["replicate", "shard(0)"], "global_shape": [8, 8], "offset": [0, 4]}``
+    ``{"mesh": {"dp": 2, "tp": 4}, "placements": ["replicate", "shard(0)"], "global_shape": [8, 8], "offset": [0, 4],
+    "index": "local"}``. The index says that checksums and sketches count elements from the start of the shard; such
+    ones must never be added to those of other shards.
     """
     spec = tensor._spec
     layout = _layouts.get(spec)
@@ -112,6 +121,7 @@ def _layout_json(tensor: Any, spec: Any) -> str:
         "placements": [_placement(p) for p in spec.placements],
         "global_shape": list(tensor.shape),
         "offset": _global_offset(tensor.shape, mesh, spec.placements),
+        "index": "local",
     }
     return json.dumps(described, separators=(",", ":"))
 

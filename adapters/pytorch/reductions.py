@@ -59,7 +59,8 @@ class TorchReducer:
 
     def describe(self, tensor: Tensor) -> Form:
         """Gives the form of a tensor of any kind."""
-        return forms.describe(tensor)
+        with torch._C.DisableTorchFunction():
+            return forms.describe(tensor)
 
     def measure(self, tensor: Tensor, what: frozenset[str]) -> int:
         """Starts measuring ``statistics``, ``sketch`` and ``checksums``, as asked, and gives the slot."""

@@ -1,6 +1,7 @@
 """What is said of each kind of tensor, and whether its values can be had."""
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -30,6 +31,12 @@ def packed():
     return torch.zeros(2, 3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
 
 
+def freed():
+    tensor = torch.ones(4, 3)[1:3]
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 class Logged(torch.Tensor):
     """A subclass whose operators are its own affair."""
 
@@ -49,6 +56,7 @@ KINDS = {
     "sparse_coo": lambda: torch.eye(3).to_sparse(),
     "sparse_csr": lambda: torch.eye(3).to_sparse_csr(),
     "quantized": quantized,
+    "freed": freed,
     "subclass:Logged": lambda: torch.Tensor._make_subclass(Logged, torch.ones(2)),
 }
 if hasattr(torch, "float4_e2m1fn_x2"):
@@ -88,6 +96,13 @@ def test_measuring_what_has_no_values_is_an_error_that_says_so(make):
 def test_subclasses_without_operators_of_their_own_are_dense(cls):
     tensor = torch.Tensor._make_subclass(cls, torch.ones(2))
     assert describe(tensor) == Form("fp32", (2,))
+
+
+def test_a_lazy_parameter_has_no_shape_yet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lazy = torch.nn.LazyLinear(3)
+    assert describe(lazy.weight) == Form("fp32", (), "uninitialized")
 
 
 def test_forms_are_interned():
@@ -152,6 +167,7 @@ def test_a_distributed_tensor_is_its_shard_with_a_layout(rank_3_of_4):
         "placements": ["replicate", "shard(1)"],
         "global_shape": [4, 6],
         "offset": [0, 3],
+        "index": "local",
     }
     values = values_of(tensor)
     assert values is not None
