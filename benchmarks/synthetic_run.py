@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROUNDING = 6e-8
 FAULT = 1e-3
+#: What a module leaves of its inputs' error.
+DECAY = 0.998
 FAULT_STEP = 1
 HIDDEN = 256
 
@@ -176,9 +178,15 @@ def _records(shape: Shape, sites: list[SiteRow], step: int, side: str) -> dict[s
     }
 
 
+def _directions(generator: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Gives directions of a length at which a sketch estimates an error without spread: the benchmark is of speed."""
+    drawn = generator.standard_normal((count, SKETCH_SIZE))
+    return drawn * (SKETCH_SIZE**0.5 / np.linalg.norm(drawn, axis=1, keepdims=True))
+
+
 def _statistics(generator: np.random.Generator, count: int) -> Iterator[tuple[str, NDArray[np.float64]]]:
     elements = 4 * 64 * HIDDEN
-    scale = np.exp(generator.normal(0, 1, count))
+    scale = generator.uniform(0.999, 1.001, count)
     mean = scale * generator.normal(0, 0.01, count)
     norm = scale * elements**0.5
     yield "min", -4 * scale
@@ -191,20 +199,23 @@ def _statistics(generator: np.random.Generator, count: int) -> Iterator[tuple[st
 
 
 def _errors(shape: Shape, sites: list[SiteRow], step: int) -> NDArray[np.float64]:
-    """Gives the relative error of each site: rounding, and behind the fault the fault's size."""
+    """Gives the relative error of each site: rounding, and behind the fault its size, less from module to module."""
     error = np.full(len(sites), ROUNDING)
     if step == 0:
-        error[[site.role is Role.PARAMETER for site in sites]] = 0.0
+        error[[site.role is Role.PARAMETER for site in sites]] = 0  # both sides start from the same weights
     if step < FAULT_STEP:
         return error
+    first_weighted, last = 3, sites[-1].node
     faulty = 2 + shape.faulty_layer * len(_PARTS) + len(_PARTS) - 1
+    origin = faulty if step == FAULT_STEP else first_weighted
     for i, site in enumerate(sites):
         if site.role is Role.PARAMETER:
-            wrong = step > FAULT_STEP
+            distance = 0 if step > FAULT_STEP else -1  # the update by wrong gradients
         elif site.direction is Direction.FORWARD:
-            wrong = step > FAULT_STEP or site.node > faulty or (site.node == faulty and site.role is Role.OUTPUT)
+            entering = site.node == origin and site.role is Role.INPUT
+            distance = -1 if entering else site.node - origin
         else:
-            wrong = True
-        if wrong:
-            error[i] = FAULT
+            distance = 2 * last - origin - site.node
+        if distance >= 0:
+            error[i] = FAULT * DECAY**distance
     return error
