@@ -40,7 +40,9 @@ def arrow_table(columns: Mapping[str, NDArray[Any]]) -> Any:
 
 def _arrow_column(column: NDArray[Any]) -> Any:
     if column.dtype.kind in "OU":
-        encoded = [str(item).encode() for item in column.tolist()]
+        texts = column.tolist()
+        known = {text: str(text).encode() for text in set(texts)}
+        encoded = [known[text] for text in texts]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(item) for item in encoded], out=offsets[1:])
         return na.c_array_from_buffers(na.large_string(), len(encoded), buffers=[None, offsets, b"".join(encoded)])

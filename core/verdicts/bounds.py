@@ -35,6 +35,9 @@ Column = NDArray[np.float64]
 #: Products are accumulated at least in this format by every matrix unit and library in use.
 _ACCUMULATE = unit_roundoff("fp32")
 
+#: How many operators in a row may work on masked values before softmax.
+_MASKED_OPERATORS = 4
+
 #: Operators whose result sums products; matched as words of the operator's name.
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "attention", "dot", "einsum", "tensordot", "mv", "outer", "cdist")
 
@@ -194,13 +197,33 @@ def _contracts(table: PairTable) -> NDArray[np.bool_]:
 
 def _largest_source(table: PairTable, flow: Flow, norm: Column, constants: Constants) -> Column:
     """Gives the norm of the largest source of each row; masks (huge constants) and discrete sources do not count."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size = norm / np.sqrt(np.fmax(table.reference.elements, 1.0))
-    counts = np.isfinite(norm) & (size < constants.mask_size) & ~table.reference.discrete
+    counts = np.isfinite(norm) & ~_is_mask(table, constants) & ~table.reference.discrete
     largest = np.zeros(len(table))
     edges = flow.edges[counts[flow.edges[:, 0]] & _is_addend(table, flow.edges)]
     np.maximum.at(largest, edges[:, 1], norm[edges[:, 0]])
     return largest
+
+
+def _is_mask(table: PairTable, constants: Constants) -> NDArray[np.bool_]:
+    """Tells which rows hold huge constants (what attention adds where it must not look) beside the quantities."""
+    with np.errstate(invalid="ignore"):
+        size = table.norm / np.sqrt(np.fmax(table.reference.elements, 1.0))
+        return np.asarray(size >= constants.mask_size)
+
+
+def _effective_error(table: PairTable, errors: Errors, flow: Flow, constants: Constants) -> Column:
+    """Gives each row's relative error; of a row that a mask was added to, the largest of its sources'.
+
+    Beside a mask of size 1e38 the error of the scores disappears, but it is back once softmax has removed the mask.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        error = np.where(table.norm > 0, errors.difference / table.norm, 0.0)
+    error[~np.isfinite(error)] = 0.0
+    masked = _is_mask(table, constants)
+    into = flow.edges[masked[flow.edges[:, 1]]]
+    for _ in range(_MASKED_OPERATORS if len(into) else 0):
+        np.maximum.at(error, into[:, 1], error[into[:, 0]])
+    return error
 
 
 def _is_addend(table: PairTable, edges: Edges) -> NDArray[np.bool_]:
@@ -224,8 +247,7 @@ def _inherited(
     source, target = flow.edges.T
     norm, scale = table.norm, contraction.scale[target]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        error = np.where(norm[source] > 0, errors.difference[source] / norm[source], 0.0)
-        relative = np.where(np.isfinite(error), error, 0.0)
+        relative = _effective_error(table, errors, flow, constants)[source]
         summed = np.fmin(scale, constants.contraction_gain * scale / np.sqrt(contraction.length[target]))
         factor = np.where(_is_own_code(table)[target], constants.own_code_gain, constants.leaf_gain)
         ceiling = constants.largest_cancellation * norm[target]
@@ -237,15 +259,12 @@ def _inherited(
 
 
 def _bound_external(table: PairTable, flow: Flow, bounds: Bounds, norm: Column, constants: Constants) -> None:
-    """Holds what comes from outside to rounding of its format; parameters and buffers of one format to equality."""
+    """Holds what comes from outside (inputs, first parameters and buffers) to rounding of its format."""
     roundoff = np.maximum(table.candidate.roundoff, table.reference.roundoff)
     lasting = table.is_role(Role.PARAMETER, Role.BUFFER)
     first = flow.first_of_site | (flow.external & ~lasting)
-    same_format = table.candidate.dtype == table.reference.dtype
-    exact = flow.first_of_site & same_format
-    allowed = np.where(exact, 0.0, constants.leaf_roundings * roundoff * norm)
-    bounds.total[first] = bounds.local[first] = allowed[first]
-    bounds.source[first] = np.where(exact, "exact", "format")[first]
+    bounds.total[first] = bounds.local[first] = (constants.leaf_roundings * roundoff * norm)[first]
+    bounds.source[first] = "format"
 
 
 def _bound_updates(table: PairTable, errors: Errors, flow: Flow, bounds: Bounds, constants: Constants) -> None:
@@ -266,7 +285,7 @@ def _bound_updates(table: PairTable, errors: Errors, flow: Flow, bounds: Bounds,
         relative = np.where(norm > 0, errors.difference / norm, 0.0)
     noise = np.zeros(len(table))
     np.maximum.at(noise, target[~before], np.nan_to_num(relative[source[~before]], posinf=1.0))
-    share = np.minimum(constants.update_gain * np.sqrt(np.maximum(noise, roundoff)), 2.0)
+    share = np.minimum(constants.update_gain * np.sqrt(np.maximum(noise, roundoff)), constants.largest_update)
     bounds.total[updated] = (bounds.local + constants.leaf_gain * allowed + share * moved)[updated]
     bounds.source[updated] = "optimizer"
 

@@ -39,6 +39,9 @@ class Constants:
     #: An optimizer that divides by the gradient's size (Adam) turns a relative gradient error e into an update error of
     #: about sqrt(e): the elements whose gradient is smaller than its error move at random. Times this factor.
     update_gain: float = 32.0
+    #: Where the gradient is all noise (of a bias that softmax cancels) the two updates have nothing in common: their
+    #: difference is up to twice the size of either, estimated to a quarter by the sketch.
+    largest_update: float = 4.0
     #: With a noise run: how many times the measured floor is normal. The floor is one sample of a spread quantity.
     noise_factor: float = 4.0
     #: With a golden run: the candidate may be this many times further from it than the reference is.

@@ -41,7 +41,8 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Deci
     edges = np.concatenate([flow.edges, flow.across_steps])
     with np.errstate(invalid="ignore"):
         differs = judgeable & ~errors.equal & (errors.nonfinite | (errors.difference > 0))
-        flagged = differs & (errors.nonfinite | (errors.difference > bounds.total))
+        beyond = errors.nonfinite | (errors.difference > bounds.total)
+        flagged = differs & beyond & ~_has_poisoned_source(errors, edges, len(table))
         healed = judgeable & ~errors.nonfinite & (errors.difference <= bounds.local)
     flips = _undecidable_flips(table, differs, judgeable, edges)
     blind = _without_judged_source(table, judgeable, edges) & flagged
@@ -52,6 +53,14 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Deci
     )
     _fill(decisions, table, errors, _Masks(judgeable, blind, flips, healed))
     return decisions
+
+
+def _has_poisoned_source(errors: Errors, edges: Edges, count: int) -> NDArray[np.bool_]:
+    """Finds rows with a source whose NaN or Inf stand elsewhere than on the other side: they explain any result."""
+    poisoned = np.zeros(count, dtype=bool)
+    if len(edges):
+        poisoned[edges[errors.nonfinite[edges[:, 0]], 1]] = True
+    return poisoned
 
 
 def _undecidable_flips(

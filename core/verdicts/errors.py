@@ -7,12 +7,14 @@ equal statistics cannot rule out a permutation).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from msprobe.core.dtypes import FORMATS
 from msprobe.core.records import Status
 from msprobe.core.sketches import estimate_error
 from msprobe.core.verdicts.table import PairTable, Side, usable
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TENSOR, SKETCH, STATISTICS, CHECKSUM, EMPTY = "tensor", "sketch", "statistics", "checksum", "empty"
+#: Both sides hold the lowest number of their own format in the same number of places, and nothing else differs.
+LIMITS = "limits"
 
 
 @dataclass
@@ -71,7 +75,8 @@ def measure_errors(
     _by_statistics(c, r, open_, errors)
     _by_sketch(c, r, open_, errors)
     _by_checksum(c, r, open_, errors)
-    _by_tensors(c, r, open_ & ~errors.equal, errors, measure_tensors, progress)
+    _by_format_limits(c, r, open_, errors)
+    _by_tensors(c, r, open_ & ~errors.equal & (errors.kind != LIMITS), errors, measure_tensors, progress)
     unknown = open_ & np.isnan(errors.difference) & ~errors.nonfinite
     errors.reason[unknown] = "neither side's statistics nor tensors allow an error to be computed"
     return errors
@@ -130,6 +135,20 @@ def _by_checksum(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -> 
     errors.equal |= equal
     errors.nonfinite &= ~equal
     errors.identical &= ~(held & ~equal)
+
+
+def _by_format_limits(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -> None:
+    """Takes masks made of the lowest number of two different formats for the same: fp16 has no -3e38."""
+    x, y = c.statistics, r.statistics
+    lowest = (c.dtype != r.dtype) & (x["min"] == -_largest(c)) & (y["min"] == -_largest(r))
+    same = (x["max"] == y["max"]) & (x["zero"] == y["zero"]) & (x["max"] == 0)
+    _settle(errors, open_ & lowest & same, 0.0, LIMITS)
+
+
+def _largest(side: Side) -> NDArray[np.float64]:
+    """Gives the largest number of each row's format."""
+    names = {name: FORMATS[name].largest if name in FORMATS else math.nan for name in set(side.dtype.tolist())}
+    return np.array([names[name] for name in side.dtype.tolist()], dtype=np.float64)
 
 
 def _by_tensors(  # the two sides, the rows, the result, and the two functions that do the work

@@ -63,7 +63,8 @@ def find_sources(judged: Judged) -> tuple[Source, ...]:
     ]
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     classes = _classes(table)
-    blames = {site: _blame(table, site, classes) for site in np.unique(table.site[rows]).tolist()}
+    containers = _containers(table)
+    blames = {site: _blame(table, site, classes, containers) for site in np.unique(table.site[rows]).tolist()}
     for row in rows.tolist():
         blame = blames[int(table.site[row])]
         groups[(blame.node, blame.side_of_pass, blame.place)].append(row)
@@ -75,7 +76,7 @@ def find_sources(judged: Judged) -> tuple[Source, ...]:
     )
 
 
-def _blame(table: PairTable, site: int, classes: dict[str, str]) -> _Blame:
+def _blame(table: PairTable, site: int, classes: dict[str, str], containers: dict[str, str | None]) -> _Blame:
     facts = table.sites
     node = str(facts.candidate_node[site] or facts.reference_node[site])
     direction, role = DIRECTIONS[int(facts.direction[site])], ROLES[int(facts.role[site])]
@@ -91,10 +92,27 @@ def _blame(table: PairTable, site: int, classes: dict[str, str]) -> _Blame:
     if role != Role.INPUT.value:
         leaf = bool(facts.is_leaf[site] or facts.is_op[site])
         return blame("result", own_code=role == Role.OUTPUT.value and not leaf)
-    parent = facts.parent[site]
+    parent = containers.get(node)
     if parent is None:
         return blame("loss" if direction == Direction.BACKWARD.value else "model input")
     return blame("result", at=str(parent), own_code=True)
+
+
+def _containers(table: PairTable) -> dict[str, str | None]:
+    """Gives, for each node, the innermost container that runs code of its own (lists of modules do not), or None."""
+    paths = np.concatenate([table.sites.candidate_node, table.sites.reference_node])
+    running = set(paths.tolist()) | {""}
+    parents = {
+        node.path: node.parent for match in table.matches for node in (*match.reference.nodes, *match.candidate.nodes)
+    }
+
+    def container(path: str) -> str | None:
+        parent = parents.get(path)
+        while parent is not None and parent not in running:
+            parent = parents.get(parent)
+        return parent
+
+    return {path: container(path) for path in parents}
 
 
 def _classes(table: PairTable) -> dict[str, str]:

@@ -15,7 +15,7 @@ from msprobe.core.sites import Direction, Form, NodeKind, Role
 from msprobe.core.sketches import estimate_norm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -79,7 +79,6 @@ class SiteTable:
     reference_node: NDArray[np.object_]
     candidate_class: NDArray[np.object_]
     reference_class: NDArray[np.object_]
-    parent: NDArray[np.object_]
     is_op: NDArray[np.bool_]
     is_leaf: NDArray[np.bool_]
     direction: NDArray[np.uint8]
@@ -255,71 +254,61 @@ def _site_table(matches: Sequence[RankMatch]) -> SiteTable:
 
 
 def _sites_of_rank(match: RankMatch) -> dict[str, NDArray[Any]]:
-    count = match.sites.count
-    site_c, site_r = (np.full(count, -1, dtype=np.int64) for _ in range(2))
-    for numbers, target in ((match.sites.candidate, site_c), (match.sites.reference, site_r)):
-        known = np.flatnonzero(numbers >= 0)
-        target[numbers[known]] = known
-    sides = ((match.candidate, site_c), (match.reference, site_r))
-    nodes = [_pick(run.sites.node.astype(np.int64), sites, -1) for run, sites in sides]
-    paths, classes, parents = (
-        [_node_column(run, pick, what) for (run, _), pick in zip(sides, nodes, strict=True)]
-        for what in ("path", "class_name", "parent")
-    )
-    first = np.where(site_c >= 0, 0, 1)
-    partner = match.nodes.partner
-    number = np.where(nodes[0] >= 0, nodes[0], len(match.candidate.nodes) + nodes[1])
+    runs = (match.candidate, match.reference)
+    sites = [_sites_by_number(numbers, match.sites.count) for numbers in (match.sites.candidate, match.sites.reference)]
+    nodes = [_pick(run.sites.node.astype(np.int64), site, -1) for run, site in zip(runs, sites, strict=True)]
+    first = sites[0] >= 0
+
+    def of_either(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Takes the candidate's value where it has the site, else the reference's."""
+        return np.where(first, columns[0], columns[1])
+
+    def of_sites(name: str, absent: object) -> list[NDArray[Any]]:
+        return [_pick(getattr(run.sites, name), site, absent) for run, site in zip(runs, sites, strict=True)]
+
+    def of_nodes(name: str) -> list[NDArray[np.object_]]:
+        return [_node_column(run, pick, name) for run, pick in zip(runs, nodes, strict=True)]
+
+    def of_flags(flags: Callable[[RankView], list[bool]]) -> NDArray[np.bool_]:
+        return of_either([np.array([*flags(run), False])[pick] for run, pick in zip(runs, nodes, strict=True)])
+
+    columns = {
+        "rank": np.full(match.sites.count, match.rank, dtype=np.int64),
+        "is_op": of_flags(lambda run: [node.kind is NodeKind.OP for node in run.nodes]),
+        "is_leaf": of_flags(_leaves),
+        "direction": of_either(of_sites("direction", 0)),
+        "role": of_either(of_sites("role", 0)),
+        "argument": of_either(of_sites("argument", "")),
+    }
+    for name, attribute in (("node", "path"), ("class", "class_name")):
+        columns[f"candidate_{name}"], columns[f"reference_{name}"] = of_nodes(attribute)
+    columns["candidate_call"], columns["reference_call"] = (call.astype(np.int64) for call in of_sites("call", -1))
+    return {**columns, **_pairing_of_sites(match, nodes, both=first & (sites[1] >= 0))}
+
+
+def _sites_by_number(numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Gives the side's own site for each common number, or -1."""
+    found = np.full(count, -1, dtype=np.int64)
+    known = np.flatnonzero(numbers >= 0)
+    found[numbers[known]] = known
+    return found
+
+
+def _pairing_of_sites(
+    match: RankMatch, nodes: list[NDArray[np.int64]], *, both: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    """Gives, for each site, the common number of its node, and how and how surely the node was paired."""
+    partner, count = match.nodes.partner, len(match.candidate.nodes)
     of_reference = np.full(len(match.reference.nodes) + 1, -1, dtype=np.int64)
     of_reference[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
-    candidate_node = np.where(nodes[0] >= 0, nodes[0], of_reference[nodes[1]])
-    number = np.where(candidate_node >= 0, candidate_node, number)
-    reasons = np.array(
-        [
-            *(
-                match.nodes.reasons[i].text if i in match.nodes.reasons else ""
-                for i in range(len(match.candidate.nodes))
-            ),
-            "",
-        ],
-        dtype=object,
-    )
-    confidence = np.array(
-        [
-            *(
-                match.nodes.reasons[i].confidence if i in match.nodes.reasons else 0.0
-                for i in range(len(match.candidate.nodes))
-            ),
-            0.0,
-        ]
-    )
-    both = (site_c >= 0) & (site_r >= 0)
+    candidate = np.where(nodes[0] >= 0, nodes[0], of_reference[nodes[1]])
+    why = [match.nodes.reasons.get(index) for index in range(count)]
+    texts = np.array([*(reason.text if reason else "" for reason in why), ""], dtype=object)
+    sureness = np.array([*(reason.confidence if reason else 0.0 for reason in why), 0.0])
     return {
-        "rank": np.full(count, match.rank, dtype=np.int64),
-        "node": number,
-        "candidate_node": paths[0],
-        "reference_node": paths[1],
-        "candidate_class": classes[0],
-        "reference_class": classes[1],
-        "parent": np.where(first == 0, parents[0], parents[1]),
-        "is_op": _either(sides, nodes, lambda run: [node.kind is NodeKind.OP for node in run.nodes]),
-        "is_leaf": _either(sides, nodes, _leaves),
-        "direction": np.where(
-            first == 0,
-            _pick(match.candidate.sites.direction, site_c, 0),
-            _pick(match.reference.sites.direction, site_r, 0),
-        ),
-        "role": np.where(
-            first == 0, _pick(match.candidate.sites.role, site_c, 0), _pick(match.reference.sites.role, site_r, 0)
-        ),
-        "argument": np.where(
-            first == 0,
-            _pick(match.candidate.sites.argument, site_c, ""),
-            _pick(match.reference.sites.argument, site_r, ""),
-        ),
-        "candidate_call": _pick(match.candidate.sites.call.astype(np.int64), site_c, -1),
-        "reference_call": _pick(match.reference.sites.call.astype(np.int64), site_r, -1),
-        "reason": np.where(both, reasons[candidate_node], ""),
-        "confidence": np.where(both, confidence[candidate_node], 0.0),
+        "node": np.where(candidate >= 0, candidate, count + nodes[1]),
+        "reason": np.where(both, texts[candidate], ""),
+        "confidence": np.where(both, sureness[candidate], 0.0),
     }
 
 
@@ -331,14 +320,8 @@ def _pick(column: NDArray[Any], index: NDArray[np.int64], absent: object) -> NDA
 
 
 def _node_column(run: RankView, nodes: NDArray[np.int64], what: str) -> NDArray[np.object_]:
-    column = np.array([*(getattr(node, what) for node in run.nodes), None], dtype=object)
-    column[-1] = "" if what != "parent" else None
+    column = np.array([*(getattr(node, what) for node in run.nodes), ""], dtype=object)
     return column[nodes]
-
-
-def _either(sides: Any, nodes: list[NDArray[np.int64]], of_nodes: Any) -> NDArray[np.bool_]:
-    columns = [np.array([*of_nodes(run), False], dtype=bool)[pick] for (run, _), pick in zip(sides, nodes, strict=True)]
-    return np.where(nodes[0] >= 0, columns[0], columns[1])
 
 
 def _leaves(run: RankView) -> list[bool]:

@@ -19,8 +19,8 @@ from msprobe.core.statistics import columns, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 from dataclasses import dataclass
-from pathlib import Path
 
 NAMES = {"float32": "fp32", "float64": "fp64", "int64": "int64", "bool": "bool"}
 LAYERS, WIDTH, ROWS = 3, 32, 16

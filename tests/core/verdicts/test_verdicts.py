@@ -189,3 +189,27 @@ def test_a_golden_run_asks_who_is_further_from_it(record: Record) -> None:
     bad, good = record("a", edit_at(place, noise(1e-2)), steps=1), record("b", edit_at(place, noise(1e-3)), steps=1)
     assert compare_runs(bad, good, golden=gold).summary.sources[0].node == "layers.1.mlp.up"
     assert compare_runs(good, bad, golden=gold).summary.verdict != "introduced"
+
+
+def test_nan_that_spreads_is_inherited(record: Record) -> None:
+    def poison(value: Any) -> Any:
+        value = value.copy()
+        value[3, 3] = np.nan
+        return value
+
+    comparison = compare_runs(record("a", edit_at("forward output layers.0.mlp.up", poison)), record("b"))
+    assert comparison.summary.counts["introduced"] == 1
+    assert comparison.summary.counts["suspect"] == 0
+    assert comparison.summary.counts["inherited"] > 20
+
+
+def test_weights_apart_by_one_rounding_are_normal_and_by_bf16_are_not(record: Record) -> None:
+    def to_bf16(value: Any) -> Any:
+        return (value.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+    place = "forward parameter layers.1.mlp.up"
+    reference = record("b", steps=1)
+    by_one = record("one", edit_at(place, lambda w: np.nextafter(w, np.float32(9))), steps=1)
+    assert compare_runs(by_one, reference).summary.verdict == "clean"
+    source = compare_runs(record("bf16", edit_at(place, to_bf16), steps=1), reference).summary.sources[0]
+    assert (source.node, source.role) == ("layers.1.mlp.up", "parameter")
