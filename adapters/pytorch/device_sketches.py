@@ -125,7 +125,7 @@ def measure_rows(values: Tensor) -> dict[str, Tensor]:
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj()).flatten(-2)
     hidden = values.shape[-1] if values.dim() else 1
-    rows = values.reshape(-1, hidden) if hidden else values.new_zeros((values.shape[:-1].numel(), 0))
+    rows = values.reshape(values.shape[:-1].numel(), hidden)
     x = rows.to(torch.float64)
     finite = torch.isfinite(x)
     counts = finite.sum(1)
