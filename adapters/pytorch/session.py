@@ -16,7 +16,7 @@ from msprobe.adapters.pytorch.destination import Destination
 from msprobe.adapters.pytorch.dispatch import OpRecorder, refuse_compiled
 from msprobe.adapters.pytorch.gradients import Gradients
 from msprobe.adapters.pytorch.guard import Failures, guarded
-from msprobe.adapters.pytorch.modes import install, uninstall
+from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids
@@ -276,6 +276,8 @@ class Session:
             uninstall(self._mode)
         if mode is not None:
             install(mode)
+        else:
+            settle()
         self._mode = mode
 
     def _writer(self, path: Path) -> RunWriter:
