@@ -181,7 +181,8 @@ def _records(shape: Shape, sites: list[SiteRow], step: int, side: str) -> dict[s
 def _directions(generator: np.random.Generator, count: int) -> NDArray[np.float64]:
     """Gives directions of a length at which a sketch estimates an error without spread: the benchmark is of speed."""
     drawn = generator.standard_normal((count, SKETCH_SIZE))
-    return drawn * (SKETCH_SIZE**0.5 / np.linalg.norm(drawn, axis=1, keepdims=True))
+    lengths: NDArray[np.float64] = np.linalg.norm(drawn, axis=1, keepdims=True)
+    return drawn * (SKETCH_SIZE**0.5 / lengths)
 
 
 def _statistics(generator: np.random.Generator, count: int) -> Iterator[tuple[str, NDArray[np.float64]]]:

@@ -32,7 +32,8 @@ class Attention(nn.Module):
         query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
         weights = self.weights(query @ key.transpose(-2, -1) * self.scale)
         mixed = weights @ value
-        return self.out(mixed.transpose(1, 2).reshape(x.shape))
+        result: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return result
 
     def weights(self, scores: torch.Tensor) -> torch.Tensor:
         """Turns scores into attention weights, ``[batch, head, token, token]``."""
@@ -64,7 +65,8 @@ class Mlp(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.drop(self.proj(self.act(self.fc(x))))
+        result: torch.Tensor = self.drop(self.proj(self.act(self.fc(x))))
+        return result
 
 
 class Block(nn.Module):
@@ -79,7 +81,8 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        result: torch.Tensor = x + self.mlp(self.norm2(x))
+        return result
 
 
 class Decoder(nn.Module):
@@ -102,8 +105,10 @@ class Decoder(nn.Module):
         x = self.place(self.wte(input_ids))
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=self.recompute == "reentrant") if self.recompute else block(x)
-        return self.head(self.norm(x))
+        result: torch.Tensor = self.head(self.norm(x))
+        return result
 
     def place(self, x: torch.Tensor, *, first: int = 0) -> torch.Tensor:
         """Adds the learned embedding of each token's position."""
-        return x + self.wpe(torch.arange(first, first + x.shape[1]))
+        result: torch.Tensor = x + self.wpe(torch.arange(first, first + x.shape[1]))
+        return result

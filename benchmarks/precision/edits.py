@@ -87,7 +87,8 @@ def own_dropout_seed(module: nn.Module, seed: int) -> None:
             torch.manual_seed(seed + 1)
             dropped = inner(x)
         inner(x.detach())
-        return dropped
+        result: torch.Tensor = dropped
+        return result
 
     replace_forward(module, forward)
 
@@ -105,7 +106,7 @@ class _ScaledGradient(torch.autograd.Function):
 
 def scale_gradient(module: nn.Module, factor: float) -> None:
     """Multiplies what flows backward through the module, and nothing that flows forward."""
-    edit_output(module, lambda x: _ScaledGradient.apply(x, factor))
+    edit_output(module, lambda x: _ScaledGradient.apply(x, factor))  # type: ignore[no-untyped-call]
 
 
 def swap_children(module: nn.Module, first: str, second: str) -> None:
@@ -145,7 +146,8 @@ def scale_residual(module: nn.Module, factor: float) -> None:
     inner = module.forward
 
     def forward(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return inner(x, *args, **kwargs) + (factor - 1) * x
+        result: torch.Tensor = inner(x, *args, **kwargs) + (factor - 1) * x
+        return result
 
     module.forward = forward
 

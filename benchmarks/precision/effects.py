@@ -72,7 +72,7 @@ def _watch(model: nn.Module, path: str, architecture: Architecture, plan: Plan) 
         results = results if isinstance(results, tuple) else (results,)
         seen["output"] += _tensors(results)
         if isinstance(results[0], torch.Tensor) and results[0].requires_grad:
-            results[0].register_hook(lambda g: seen["gradient_in"].append(g.clone()))  # type: ignore[no-untyped-call]
+            results[0].register_hook(lambda g: seen["gradient_in"].append(g.clone()))
 
     handle = module.register_forward_hook(hook, with_kwargs=True)
     torch.manual_seed(plan.seed)

@@ -51,7 +51,8 @@ def norm_by_formula(model: nn.Module) -> None:
     def rms_norm(module: Any) -> None:
         def forward(x: torch.Tensor) -> torch.Tensor:
             root = ((x * x).sum(-1, keepdim=True) / x.shape[-1] + module.variance_epsilon).sqrt()
-            return module.weight * (x / root)
+            result: torch.Tensor = module.weight * (x / root)
+            return result
 
         replace_forward(module, forward)
 
@@ -93,7 +94,8 @@ def attention_by_kernel(model: nn.Module) -> None:
             place = torch.arange(x.shape[1])
             mask = module.mask(-module.slopes[:, None, None] * (place[:, None] - place[None, :]).abs())
             mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask.to(x.dtype))
-            return module.out(mixed.transpose(1, 2).reshape(x.shape))
+            result: torch.Tensor = module.out(mixed.transpose(1, 2).reshape(x.shape))
+            return result
 
         replace_forward(module, forward)
 
@@ -107,7 +109,8 @@ def scale_folded_into_query(model: nn.Module) -> None:
         def forward(x: torch.Tensor) -> torch.Tensor:
             query, key, value = (module._split(part(x)) for part in (module.query, module.key, module.value))
             mixed = module.weights((query * module.scale) @ key.transpose(-2, -1)) @ value
-            return module.out(mixed.transpose(1, 2).reshape(x.shape))
+            result: torch.Tensor = module.out(mixed.transpose(1, 2).reshape(x.shape))
+            return result
 
         replace_forward(module, forward)
 

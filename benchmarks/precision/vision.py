@@ -27,7 +27,8 @@ class Stem(nn.Module):
         return self
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.act(self.norm(self.conv(pixels))).flatten(2).transpose(1, 2)
+        result: torch.Tensor = self.act(self.norm(self.conv(pixels))).flatten(2).transpose(1, 2)
+        return result
 
 
 class VisionTransformer(nn.Module):
@@ -48,7 +49,8 @@ class VisionTransformer(nn.Module):
         x = self.place(self.stem(pixels))
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x).mean(1))
+        result: torch.Tensor = self.head(self.norm(x).mean(1))
+        return result
 
     def place(self, x: torch.Tensor, *, first: int = 0) -> torch.Tensor:
         """Adds the table of positions."""

@@ -106,9 +106,11 @@ def _build(attention: str) -> Qwen2ForCausalLM:
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
         use_cache=False,
-        attn_implementation=attention,
     )
-    return Qwen2ForCausalLM(config).float().train()
+    config._attn_implementation = attention
+    model = Qwen2ForCausalLM(config)
+    model.train()
+    return model
 
 
 def _step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> float:

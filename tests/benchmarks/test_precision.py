@@ -72,12 +72,13 @@ def test_a_clean_pair_is_clean(bench, kind, architecture, mode):
     assert outcome.passed, (outcome.verdict, outcome.found, outcome.why)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_fault_changes_its_place_and_nothing_before_it(fault, name):
-    architecture = ARCHITECTURES[name]
-    if not fault.fits(architecture):
-        pytest.skip("the architecture lacks the part")
+FITTING = [
+    (fault, architecture) for fault in FAULTS for architecture in ARCHITECTURES.values() if fault.fits(architecture)
+]
+
+
+@pytest.mark.parametrize(("fault", "architecture"), FITTING, ids=lambda value: getattr(value, "kind", "") or value.name)
+def test_a_fault_changes_its_place_and_nothing_before_it(fault, architecture):
     candidate, reference = (architecture.model(SEED) for _ in range(2))
     if fault.edit:
         fault.edit(candidate, architecture, 1, SEED)
