@@ -83,8 +83,8 @@ def random_states() -> Iterator[tuple[str, str]]:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return  # inside a torch.func transform even the state is no plain tensor
     with isolated():  # asking takes an operator, which level op would record
-        state = torch.get_rng_state()
-    yield "torch.cpu", _digest(state.numpy().tobytes())
+        state = torch.get_rng_state().numpy().tobytes()
+    yield "torch.cpu", _digest(state)
     yield "python", _digest(repr(random.getstate()).encode())
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     if numpy_random is not None:
@@ -93,8 +93,8 @@ def random_states() -> Iterator[tuple[str, str]]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         for index in range(torch.cuda.device_count()):
             with isolated():
-                state = torch.cuda.get_rng_state(index)
-            yield f"torch.cuda:{index}", _digest(state.numpy().tobytes())
+                state = torch.cuda.get_rng_state(index).numpy().tobytes()
+            yield f"torch.cuda:{index}", _digest(state)
 
 
 def _digest(data: bytes) -> str:

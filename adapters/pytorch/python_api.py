@@ -71,7 +71,8 @@ def _is_plumbing(file: str) -> bool:
 def _called_at(frame: FrameType) -> str:
     expression = _expression(frame)
     if isinstance(expression, ast.Call):
-        return _function_name(expression.func, frame)
+        name = _function_name(expression.func, frame)
+        return "" if name.endswith("__call__") else name
     if isinstance(expression, ast.Subscript):
         kind = "set" if isinstance(expression.ctx, ast.Store) else "get"
         return f"torch.Tensor.__{kind}item__"

@@ -105,7 +105,7 @@ class Tracer:
         """
         frame = self._frame()
         source = self._source(site, frame.call.micro_step if frame else self.recorder.micro_step)
-        sources = self._sources((tensor,))
+        sources = self._sources((tensor,), depth=2)
         self._draw(sources, source)
         if frame is not None:
             frame.inputs.append((source, sources))
@@ -116,18 +116,24 @@ class Tracer:
     def seen_parameter(self, site: int, tensor: torch.Tensor) -> None:
         """Makes the site of a parameter or buffer the source of its storage."""
         frame = self._frame()
-        self._label(tensor, self._source(site, frame.call.micro_step if frame else self.recorder.micro_step))
+        source = self._source(site, frame.call.micro_step if frame else self.recorder.micro_step)
+        if frame is not None:
+            frame.parameters.append(source)
+        self._label(tensor, source)
 
     @_quietly
     def seen_output(self, site: int, tensor: torch.Tensor) -> None:
         """Draws edges to an output of the innermost open call and makes the site the tensor's source.
 
-        A source outside of the call is replaced by those of the call's own inputs that it reached.
+        A source outside of the call is replaced by those of the call's own inputs that it reached. What compiled or
+        foreign code made counts as made from all inputs and parameters of the call.
         """
         frame = self._frame()
         source = self._source(site, frame.call.micro_step if frame else self.recorder.micro_step)
-        sources = self._sources((tensor,))
-        self._draw(sources if frame is None else self._within(frame, sources), source)
+        if frame is None:
+            self._draw(self._sources((tensor,)), source)
+        else:
+            self._draw(self._within(frame, self._sources((tensor,))), source)
         self._label(tensor, source)
 
     @_quietly
@@ -220,16 +226,30 @@ class Tracer:
         self._seen_at[source] = self._clock
         return source
 
-    def _sources(self, tensors: Iterable[torch.Tensor]) -> Sources:
-        """Unites what tensors were computed from; the usual case of one set for all costs no union."""
+    def _sources(self, tensors: Iterable[torch.Tensor], *, depth: int = 1) -> Sources:
+        """Unites what tensors were computed from; the usual case of one set for all costs no union.
+
+        ``depth`` counts the open call that computed them, from the innermost one.
+        """
         united = _NONE
         for tensor in tensors:
             for part in plain_parts(tensor):
                 storage = self.storages.of(part)
                 found = storage.sources if storage.labels is None else storage.sources_of(stretch_of(part))
+                if found is None:
+                    found = storage.sources = self._sources_of_unseen(tensor, depth)
                 if found and found is not united:
                     united = self._unite(united, found) if united else found
         return united
+
+    def _sources_of_unseen(self, tensor: torch.Tensor, depth: int) -> Sources | None:
+        """Gives the inputs and parameters of the open call for what compiled or foreign code computed in it."""
+        frames = self._frames()
+        if len(frames) < depth or tensor.grad_fn is None:
+            return None
+        frame = frames[-depth]
+        self.recorder.event("gap", "computed by code whose operators are not seen: all inputs count as its sources")
+        return frozenset((*(site for site, _ in frame.inputs), *frame.parameters))
 
     def _unite(self, one: Sources, other: Sources) -> Sources:
         both = one | other
@@ -286,12 +306,13 @@ class Tracer:
 class _Frame:
     """A module call under way: when it began, and its inputs with what they were computed from."""
 
-    __slots__ = ("call", "inputs", "start")
+    __slots__ = ("call", "inputs", "parameters", "start")
 
     def __init__(self, call: ModuleCall, start: int) -> None:
         self.call = call
         self.start = start
         self.inputs: list[tuple[int, Sources]] = []
+        self.parameters: list[int] = []
 
 
 class _TracingMode(TorchDispatchMode):
