@@ -6,12 +6,14 @@ fire, and hooks that are there before it would be traced into the compiled code.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from msprobe.adapters.pytorch.nodes import WatchedModule
 
@@ -50,11 +52,45 @@ class CompiledCall:
             self._module._compiled_call_impl = self._compiled
 
 
-def has_compiled(roots: list[torch.nn.Module]) -> bool:
-    """Tells whether any module runs compiled."""
-    from msprobe.adapters.pytorch.nodes import is_compiled
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Tells whether calls of the module run compiled code or a script."""
+    return (
+        type(module).__name__ == "OptimizedModule"
+        or module.__dict__.get("_compiled_call_impl") is not None
+        or isinstance(module, torch.jit.ScriptModule)
+        or _is_compiled_function(module.forward)
+    )
 
-    return any(is_compiled(module) for root in roots for module in root.modules())
+
+def has_compiled(roots: list[torch.nn.Module]) -> bool:
+    """Tells whether any module runs compiled, or calls a compiled function as far as its attributes tell."""
+    modules = [module for root in roots for module in root.modules()]
+    return any(is_compiled(module) or _holds_compiled_function(vars(module)) for module in modules) or any(
+        _holds_compiled_function(names) for names in _namespaces({type(module) for module in modules})
+    )
+
+
+def _namespaces(classes: set[type]) -> Iterator[Mapping[str, Any]]:
+    """Gives the names that the methods of the classes can call: class attributes and globals of their files."""
+    files = set()
+    for kind in classes:
+        for base in kind.__mro__:
+            if not base.__module__.startswith("torch."):
+                yield vars(base)
+                files.add(base.__module__)
+    for file in files:
+        yield dict(vars(sys.modules[file])) if file in sys.modules else {}
+
+
+def _holds_compiled_function(names: Mapping[str, Any]) -> bool:
+    return any(_is_compiled_function(value) for value in list(names.values()))
+
+
+def _is_compiled_function(value: Any) -> bool:
+    marks = getattr(value, "__dict__", None)
+    if not isinstance(marks, Mapping) or isinstance(value, torch.nn.Module):
+        return False
+    return "_torchdynamo_orig_callable" in marks and not marks.get("_torchdynamo_disable")
 
 
 def alters_fast_path(module: torch.nn.Module) -> bool:

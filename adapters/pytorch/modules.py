@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from msprobe.adapters.pytorch.attribution import ModuleCall
-from msprobe.adapters.pytorch.compiled import CompiledCall, alters_fast_path
+from msprobe.adapters.pytorch.compiled import CompiledCall, alters_fast_path, has_compiled, is_compiled
 from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.guard import guarded
-from msprobe.adapters.pytorch.nodes import WatchedModule, declare, is_compiled, named_modules, settings
+from msprobe.adapters.pytorch.nodes import WatchedModule, declare, named_modules, settings
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.adapters.pytorch.structures import call_places, plain, result_places
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from msprobe.adapters.pytorch.attribution import Attribution
     from msprobe.adapters.pytorch.gradients import Gradients
@@ -79,6 +79,7 @@ class ModuleWatcher:
         self._leader: WatchedModule | None = None
         self._process = os.getpid()
         self._reported_exception = 0
+        self._has_compiled = False
 
     # -- what is watched
 
@@ -108,6 +109,7 @@ class ModuleWatcher:
             return False
         self.detach()
         self._layout = layout
+        self._has_compiled = has_compiled(list(self._roots.values()))
         self._declare(found)
         for watched, module in self.pairs():
             if not watched.unseen:
@@ -127,7 +129,9 @@ class ModuleWatcher:
         self._layout = []
 
     def end_step(self) -> None:
-        """Forgets the calls of the step."""
+        """Forgets the calls of the step, and notes modules that compiled functions may have hidden."""
+        if self._calls and self._has_compiled:
+            self._note_unseen()
         while self.frames:
             self._exit(self.frames.pop())
         self._calls.clear()
@@ -177,6 +181,18 @@ class ModuleWatcher:
 
         self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+
+    def _note_unseen(self) -> None:
+        called = {number for number, _, _ in self._calls}
+        hooked: dict[str | None, bool] = {
+            watched.path: watched.number in called
+            for watched, module in self.pairs()
+            if not watched.unseen and type(module).forward is not torch.nn.Module.forward
+        }
+        for path, was_called in hooked.items():
+            if not was_called and hooked.get(_caller(path, hooked), False):
+                message = "not seen in a step: it was not called, or lies inside a compiled function"
+                self._recorder.event("gap", message, path or "")
 
     # -- calls
 
@@ -335,3 +351,12 @@ class ModuleWatcher:
         stale = mine[max(running - 1, 0) :]
         while stale and len(frames) > stale[0]:
             self._exit(frames.pop())
+
+
+def _caller(path: str | None, callable_paths: Collection[str | None]) -> str | None:
+    """Gives the path of the innermost module around this one that can be called: not a list or a dict of modules."""
+    while path:
+        path = path.rpartition(".")[0]
+        if path in callable_paths:
+            return path
+    return None

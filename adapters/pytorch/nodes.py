@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from msprobe.adapters.pytorch.compiled import is_compiled
 from msprobe.adapters.pytorch.structures import plain
 from msprobe.core.sites import NodeKind
 
@@ -63,15 +64,6 @@ def original(module: torch.nn.Module) -> torch.nn.Module:
     """Gives the module that a compiled one wraps, else the module itself."""
     inner = module._modules.get("_orig_mod")
     return inner if inner is not None and type(module).__name__ == "OptimizedModule" else module
-
-
-def is_compiled(module: torch.nn.Module) -> bool:
-    """Tells whether calls of the module run compiled code or a script."""
-    return (
-        type(module).__name__ == "OptimizedModule"
-        or module.__dict__.get("_compiled_call_impl") is not None
-        or isinstance(module, torch.jit.ScriptModule)
-    )
 
 
 def declare(recorder: Recorder, path: str, module: torch.nn.Module) -> int:
