@@ -26,6 +26,9 @@ TENSOR, SKETCH, STATISTICS, CHECKSUM, EMPTY = "tensor", "sketch", "statistics", 
 #: Both sides hold the lowest number of their own format in the same number of places, and nothing else differs.
 LIMITS = "limits"
 
+#: Statistics are sums in fp64; taken over parts and merged they differ by so much of the norm from those of the whole.
+_STATISTICS_ROUNDING = 1e-14
+
 
 @dataclass
 class Errors:
@@ -108,6 +111,7 @@ def _by_statistics(c: Side, r: Side, open_: NDArray[np.bool_], errors: Errors) -
         bounds = [np.abs(x["norm"] - y["norm"]), np.abs(x["mean"] - y["mean"]) * np.sqrt(finite)]
         bounds += [np.abs(x[name] - y[name]) for name in ("min", "max")]
     lower = np.fmax.reduce(bounds)
+    lower[lower <= _STATISTICS_ROUNDING * np.fmax(x["norm"], y["norm"])] = 0.0
     none_finite = recorded & (finite == 0)
     lower[none_finite] = 0.0
     rows = recorded & ~np.isnan(lower)
