@@ -73,6 +73,7 @@ class Bench:
         comparison = msprobe.compare(
             self._record(_damaged(case), case.architecture, candidate_plan, kept),
             self._healthy(case, reference_plan, kept),
+            comparators=(),
         )
         return _score_fault(case, comparison, size, time.perf_counter() - started)
 
@@ -86,7 +87,7 @@ class Bench:
             with side.around():
                 model = side.model(case.architecture, case.seed)
                 runs.append(self._record(model, case.architecture, side.planned(plan), kept))
-        comparison = msprobe.compare(*runs)
+        comparison = msprobe.compare(*runs, comparators=())
         return _score_clean(case, comparison, time.perf_counter() - started)
 
     def _healthy(self, case: FaultCase, plan: Plan, kept: dict[str, str]) -> Path:
