@@ -67,6 +67,12 @@ class _Faulty:
         self._break(model, probe)
         return probe
 
+    def save(self, tensor: Any, name: str) -> None:
+        self._inner.save(tensor, name)
+
+    def seed_all(self, seed: int, *, deterministic: bool = True) -> None:
+        self._inner.seed_all(seed, deterministic=deterministic)
+
 
 def _change_a_weight(model: Any, _: Any) -> None:
     model.children["first"].parameters["weight"][0, 0] += 1e-12

@@ -137,7 +137,7 @@ def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_warnings_of_msprobe_are_one_line_and_others_stay(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def show(message: object, category: type[Warning], *_: object) -> None:
+    def show(message: object, category: type[Warning], *_: object, **__: object) -> None:
         sys.stderr.write(f"{category.__name__}: {message}")
 
     def warn(_: object) -> int:
