@@ -31,7 +31,8 @@ class CompiledCall:
         after: Callable[..., None],
     ) -> None:
         self._module = module
-        self._compiled: Any = module._compiled_call_impl
+        compiled: Any = module._compiled_call_impl
+        self._compiled = compiled
 
         def call(*args: Any, **kwargs: Any) -> Any:
             before(watched, module, args, kwargs)
@@ -42,7 +43,6 @@ class CompiledCall:
                 after(watched, module, output)
             return output
 
-        compiled = self._compiled
         self._wrapper = call
         module._compiled_call_impl = call
 

@@ -42,7 +42,7 @@ def guarded(function: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
     place = function.__name__.strip("_")
 
     @functools.wraps(function)
-    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
         subject: Any = getattr(args[0], "path", None) if args else None
         if self.failures.disabled(place, subject):
             return None

@@ -59,12 +59,12 @@ class Discovery:
             finally:
                 depth.level = level
 
-        torch.nn.Module.__call__ = call
+        torch.nn.Module.__call__ = call  # type: ignore[method-assign]
         self._looking = call
 
     def _stop_looking(self) -> None:
         if torch.nn.Module.__call__ is self._looking:
-            torch.nn.Module.__call__ = self._call
+            torch.nn.Module.__call__ = self._call  # type: ignore[method-assign]
 
     def _outermost(self, module: torch.nn.Module) -> None:
         if id(module) in self._known or os.getpid() != self._process:

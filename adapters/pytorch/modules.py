@@ -260,10 +260,10 @@ class ModuleWatcher:
                 self._parameters.record_values(watched, module, frame.call.micro_step)
 
     def _enter(self, watched: WatchedModule, direction: Direction) -> Frame:
-        micro_step: int | None = self._recorder.micro_step
+        micro_step = self._recorder.micro_step
         if direction is Direction.RECOMPUTE:
-            micro_step = self._gradients.micro_step_of_backward()
-            micro_step = self._recorder.micro_step if micro_step is None else micro_step
+            known = self._gradients.micro_step_of_backward()
+            micro_step = micro_step if known is None else known
         key = (watched.number, direction, micro_step)
         call = ModuleCall(watched.path, watched.node, direction, self._calls[key], micro_step)
         self._calls[key] += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -45,7 +47,7 @@ def _steps(model, path, count=4, **options):
 @pytest.mark.parametrize("before", [True, False])
 def test_a_compiled_module_is_recorded_at_its_boundary(tmp_path, read, compilations, way, before):
     backend, counts = compilations
-    body = Body()
+    body: Any = Body()
     if way == "wrapped":
         body = torch.compile(body, backend=backend)
     else:

@@ -45,7 +45,7 @@ def test_each_site_is_recorded_once_in_a_micro_step(transformer, tmp_path, read)
 
 
 def test_recorded_tensors_equal_what_the_model_computed(transformer, tmp_path, read):
-    kept = {}
+    kept: dict[str, torch.Tensor] = {}
     for path, module in transformer.named_modules():
         module.register_forward_hook(lambda m, a, out, path=path: kept.__setitem__(path, out))
     _train_once(transformer, tmp_path / "run", what="statistics,tensors")

@@ -84,7 +84,13 @@ def test_no_hook_is_there_on_a_step_that_is_not_recorded(tmp_path, read, given):
     model = _model()
     optimizer = _optimizer(model)
     seen = []
-    model[1].forward = lambda x: (seen.append(_hooks(model)), torch.tanh(x))[1]
+
+    class Counts(nn.Module):
+        def forward(self, x):
+            seen.append(_hooks(model))
+            return torch.tanh(x)
+
+    model[1] = Counts()
     with msprobe.record(model, tmp_path / "run", steps="1,3", optimizer=optimizer if given else None, trace=False):
         for _ in range(5):
             optimizer.zero_grad()
@@ -159,9 +165,10 @@ def test_models_without_a_root_call_have_micro_steps_too(tmp_path, read):
 
 
 def test_several_models_have_names(tmp_path, read):
-    with msprobe.record({"actor": _model(), "critic": nn.Linear(3, 1)}, tmp_path / "run", trace=False) as probe:
-        probe.models["actor"](X)
-        probe.models["critic"](X)
+    actor, critic = _model(), nn.Linear(3, 1)
+    with msprobe.record({"actor": actor, "critic": critic}, tmp_path / "run", trace=False) as probe:
+        actor(X)
+        critic(X)
         probe.step()
     assert {"actor.0|forward|output|0|0", "critic|forward|output|0|0"} <= set(read(tmp_path / "run").places())
 
@@ -179,11 +186,12 @@ class Failing(nn.Module):
 
 
 def test_an_exception_in_forward_unwinds_the_calls(tmp_path, read):
-    model = nn.Sequential(Failing(), nn.Linear(3, 1))
+    failing = Failing()
+    model = nn.Sequential(failing, nn.Linear(3, 1))
     with msprobe.record(model, tmp_path / "run", trace=False) as probe:
         with pytest.raises(ArithmeticError, match="broken batch"):
             model(X)
-        model[0].fails = False
+        failing.fails = False
         msprobe.save(X, "after")
         model(X)
         probe.step()
@@ -321,13 +329,12 @@ def test_memory_does_not_grow_over_200_steps(tmp_path):
         gc.collect()
         return len(gc.get_objects())
 
-    with msprobe.record(model, tmp_path / "run", optimizer=optimizer) as probe:
+    with msprobe.record(model, tmp_path / "run", optimizer=optimizer):
         for step in range(200):
             optimizer.zero_grad()
             model(X).sum().backward()
             optimizer.step()
             if step == 50:
-                probe.recorder.flush()
                 before = count()
         after = count()
     assert after - before < 150
