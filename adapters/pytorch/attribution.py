@@ -136,6 +136,8 @@ class Attribution:
         if call is None:
             return Place(None, direction, self._micro_steps.get(task))
         self._micro_steps[task] = call.micro_step
+        if recomputes:
+            thread.adopt(call)
         return Place(call.path, direction, call.micro_step)
 
     def _call_that_made(self, number: int, task: int, thread: _Thread) -> ModuleCall | None:
@@ -172,6 +174,17 @@ class _Thread:
             self.only_recomputes = False
         start = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
         if self.starts and self.starts[-1] == start:
+            self.owners[-1] = owner
+        else:
+            self.starts.append(start)
+            self.owners.append(owner)
+
+    def adopt(self, owner: ModuleCall) -> None:
+        """Notes that a call recomputes outside of any module call, from the operator under way on."""
+        if not self.owners or self.owners[-1] is not None:
+            return
+        start = max(torch.autograd._get_sequence_nr() - 1, self.starts[-1])  # type: ignore[attr-defined]
+        if start == self.starts[-1]:
             self.owners[-1] = owner
         else:
             self.starts.append(start)
