@@ -46,6 +46,10 @@ class Architecture:
     parts: Mapping[str, str] = field(default_factory=dict)
     layers: int = LAYERS
 
+    def __reduce__(self) -> tuple[Callable[[str], Architecture], tuple[str]]:
+        """Travels to other processes by its name."""
+        return architecture_named, (self.name,)
+
     def has(self, part: str) -> bool:
         return part in self.parts
 
@@ -187,3 +191,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         ),
     )
 }
+
+
+def architecture_named(name: str) -> Architecture:
+    """Finds an architecture."""
+    return ARCHITECTURES[name]

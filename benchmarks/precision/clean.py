@@ -56,6 +56,10 @@ class CleanKind:
     #: Needs a C++ compiler and many seconds.
     slow: bool = False
 
+    def __reduce__(self) -> tuple[Callable[[str], CleanKind], tuple[str]]:
+        """Travels to other processes by its name: edits are functions made on the spot."""
+        return clean_named, (self.kind,)
+
 
 def _without_mkldnn() -> AbstractContextManager[object]:
     return torch.backends.mkldnn.flags(enabled=False)
@@ -129,3 +133,8 @@ CLEAN: tuple[CleanKind, ...] = (
     CleanKind("compiled-inductor", "MLPs compiled by inductor", ("llama", "decoder"),
               Side(edit=partial(rewrites.compiled_parts, backend="inductor")), slow=True),
 )  # fmt: skip
+
+
+def clean_named(kind: str) -> CleanKind:
+    """Finds a clean kind."""
+    return next(clean for clean in CLEAN if clean.kind == kind)

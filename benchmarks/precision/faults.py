@@ -73,6 +73,10 @@ class Fault:
     #: Only these architectures, when not empty.
     only: tuple[str, ...] = ()
 
+    def __reduce__(self) -> tuple[Callable[[str], Fault], tuple[str]]:
+        """Travels to other processes by its name: edits are functions made on the spot."""
+        return fault_named, (self.kind,)
+
     def fits(self, architecture: Architecture) -> bool:
         """Tells whether the architecture has what the fault needs."""
         if self.only and architecture.name not in self.only:
@@ -244,5 +248,11 @@ FAULTS: tuple[Fault, ...] = (
         plan=lambda p: replace(p, weight_decay=10.0), acts_on="update",
     ),
 )  # fmt: skip
+
+
+def fault_named(kind: str) -> Fault:
+    """Finds a fault."""
+    return next(fault for fault in FAULTS if fault.kind == kind)
+
 
 EXPECTED: dict[str, str] = {fault.kind: str(fault.place) for fault in FAULTS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,8 @@ import torch
 from benchmarks.precision import edits, effects, report, run, scorer
 from benchmarks.precision.architectures import ARCHITECTURES
 from benchmarks.precision.cases import CleanCase, FaultCase, clean_cases, fault_cases
-from benchmarks.precision.clean import CLEAN
-from benchmarks.precision.faults import EXPECTED, FAULTS, Place
+from benchmarks.precision.clean import CLEAN, clean_named
+from benchmarks.precision.faults import EXPECTED, FAULTS, Place, fault_named
 from benchmarks.precision.training import Plan, batches, train
 from msprobe.core.comparison import Source
 
@@ -52,23 +53,15 @@ def bench(tmp_path_factory):
     torch.set_num_threads(threads)
 
 
-def _fault(kind):
-    return next(fault for fault in FAULTS if fault.kind == kind)
-
-
-def _clean(kind):
-    return next(clean for clean in CLEAN if clean.kind == kind)
-
-
 @pytest.mark.parametrize(("kind", "architecture", "layer", "mode"), FAULT_SAMPLE)
 def test_a_fault_is_named_first_at_its_place(bench, kind, architecture, layer, mode):
-    outcome = bench.fault(FaultCase(_fault(kind), ARCHITECTURES[architecture], layer, SEED, mode))
+    outcome = bench.fault(FaultCase(fault_named(kind), ARCHITECTURES[architecture], layer, SEED, mode))
     assert outcome.passed, (outcome.expected, outcome.found, outcome.why)
 
 
 @pytest.mark.parametrize(("kind", "architecture", "mode"), CLEAN_SAMPLE)
 def test_a_clean_pair_is_clean(bench, kind, architecture, mode):
-    outcome = bench.clean(CleanCase(_clean(kind), ARCHITECTURES[architecture], SEED, mode))
+    outcome = bench.clean(CleanCase(clean_named(kind), ARCHITECTURES[architecture], SEED, mode))
     assert outcome.passed, (outcome.verdict, outcome.found, outcome.why)
 
 
@@ -87,7 +80,7 @@ def test_a_fault_changes_its_place_and_nothing_before_it(fault, architecture):
 
 def test_a_fault_that_does_nothing_is_caught():
     architecture = ARCHITECTURES["decoder"]
-    inert = replace(_fault("mlp-noise-1e-2"), edit=lambda *_: None)
+    inert = replace(fault_named("mlp-noise-1e-2"), edit=lambda *_: None)
     case = (architecture, 1, Plan())
     with pytest.raises(effects.InertFaultError, match="nothing changes"):
         effects.effect(inert, architecture.model(1), architecture.model(1), case)
@@ -98,7 +91,7 @@ def test_a_fault_that_acts_before_its_place_is_caught():
     candidate = architecture.model(1)
     edits.add_noise(candidate.get_submodule("blocks.0.mlp"), 1e-2, 1)
     with pytest.raises(effects.InertFaultError, match="changes the input"):
-        effects.effect(_fault("mlp-noise-1e-2"), candidate, architecture.model(1), (architecture, 1, Plan()))
+        effects.effect(fault_named("mlp-noise-1e-2"), candidate, architecture.model(1), (architecture, 1, Plan()))
 
 
 def test_there_are_twelve_kinds_of_fault_and_thirty_of_clean_pairs():
@@ -141,6 +134,12 @@ def test_a_draw_repeats_and_another_differs():
         for draw in (1, 1, 2)
     ]
     assert draws[0] == draws[1] != draws[2]
+
+
+def test_cases_travel_between_processes():
+    faults, clean = run.quick_cases()
+    for case in (*faults, *clean):
+        assert pickle.loads(pickle.dumps(case)) == case
 
 
 def _source(node, **changes):
