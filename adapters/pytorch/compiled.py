@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from msprobe.adapters.pytorch.nodes import WatchedModule
 
-_FUSED = (torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder, torch.nn.MultiheadAttention)
-
 
 class CompiledCall:
     """Stands around the compiled call of a module (``module.compile()``), and can be removed like a hook."""
@@ -95,10 +93,17 @@ def _is_compiled_function(value: Any) -> bool:
 
 def alters_fast_path(module: torch.nn.Module) -> bool:
     """Tells whether the module would have run a fused inference kernel that any hook switches off."""
-    if not isinstance(module, _FUSED) or module.training or not torch.backends.mha.get_fastpath_enabled():
+    if not isinstance(module, torch.nn.TransformerEncoderLayer) or module.training:
         return False
-    if torch.is_autocast_enabled(next((p.device.type for p in module.parameters()), "cpu")):
-        return False
-    if isinstance(module, torch.nn.TransformerEncoder) and not module.enable_nested_tensor:
-        return False
-    return not (torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters()))
+    attention = module.self_attn
+    fuses = (
+        torch.backends.mha.get_fastpath_enabled()
+        and attention.batch_first
+        and attention.in_proj_bias is not None
+        and attention._qkv_same_embed_dim
+        and attention.num_heads % 2 == 0
+        and bool(module.activation_relu_or_gelu)
+        and module.norm1.eps == module.norm2.eps
+        and not torch.is_autocast_enabled()
+    )
+    return fuses and not (torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters()))

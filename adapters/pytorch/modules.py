@@ -16,7 +16,7 @@ from msprobe.adapters.pytorch.attribution import ModuleCall
 from msprobe.adapters.pytorch.compiled import CompiledCall, alters_fast_path, has_compiled, is_compiled
 from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.guard import guarded
-from msprobe.adapters.pytorch.nodes import WatchedModule, declare, named_modules, settings
+from msprobe.adapters.pytorch.nodes import WatchedModule, declare, has_forward, named_modules, settings
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.adapters.pytorch.structures import call_places, plain, result_places
 from msprobe.core.sites import Direction, Role
@@ -164,7 +164,11 @@ class ModuleWatcher:
             if len(names) > 1:
                 self._recorder.fact(self._watched[number].node, "shared", "paths", names)
 
+    @guarded
     def _hook(self, watched: WatchedModule, module: torch.nn.Module) -> None:
+        if isinstance(module, torch.jit.ScriptModule):
+            self._recorder.event("gap", "is a script, which takes no hooks: only parameters are recorded", watched.path)
+            return
         if watched.compiled:
             self._recorder.event("gap", "runs compiled: only what goes in and comes out is recorded", watched.path)
         if watched.compiled and module.__dict__.get("_compiled_call_impl") is not None:
@@ -187,7 +191,7 @@ class ModuleWatcher:
         hooked: dict[str | None, bool] = {
             watched.path: watched.number in called
             for watched, module in self.pairs()
-            if not watched.unseen and type(module).forward is not torch.nn.Module.forward
+            if not watched.unseen and has_forward(module)
         }
         for path, was_called in hooked.items():
             if not was_called and hooked.get(_caller(path, hooked), False):
@@ -250,6 +254,9 @@ class ModuleWatcher:
             self._leader = watched
         elif self._leader is watched:
             self._recorder.begin_micro_step()
+            self._observer.seen.prune()
+            if not torch.is_grad_enabled():
+                self._calls.clear()
         self._parameters.watch_gradients(self.pairs())
         return True
 

@@ -62,8 +62,12 @@ def _walk(
 
 def original(module: torch.nn.Module) -> torch.nn.Module:
     """Gives the module that a compiled one wraps, else the module itself."""
-    inner = module._modules.get("_orig_mod")
-    return inner if inner is not None and type(module).__name__ == "OptimizedModule" else module
+    return module._modules["_orig_mod"] or module if type(module).__name__ == "OptimizedModule" else module
+
+
+def has_forward(module: torch.nn.Module) -> bool:
+    """Tells whether calls of the module can be seen: lists of modules are not called, and scripts take no hooks."""
+    return not isinstance(module, torch.jit.ScriptModule) and type(module).forward is not torch.nn.Module.forward
 
 
 def declare(recorder: Recorder, path: str, module: torch.nn.Module) -> int:

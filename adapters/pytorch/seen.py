@@ -59,6 +59,11 @@ class SeenTensors:
         self._seen[id(tensor)] = seen
         return seen
 
+    def prune(self) -> None:
+        """Forgets tensors that are no longer there: a step of inference may have any number of passes."""
+        for number in [number for number, seen in self._seen.items() if seen.reference() is None]:
+            del self._seen[number]
+
     def clear(self) -> None:
         """Forgets everything, at the end of a step."""
         self._seen.clear()

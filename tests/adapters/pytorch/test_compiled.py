@@ -136,3 +136,22 @@ def test_no_dispatch_mode_is_there_when_a_function_is_compiled(tmp_path, compila
     _steps(nn.Sequential(Calls()), tmp_path / "run", trace=True)
     assert depths == [0]
     assert len(counts) == 1
+
+
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_only_a_layer_that_would_have_fused_is_counted(tmp_path, read, num_heads):
+    model = nn.TransformerEncoderLayer(4, num_heads, 8, batch_first=True).eval()
+    with torch.no_grad(), msprobe.record(model, tmp_path / "run", trace=False) as probe:
+        model(torch.ones(1, 3, 4))
+        probe.step()
+    assert read(tmp_path / "run").kinds() == (["altered"] if num_heads == 2 else [])
+
+
+def test_a_script_is_a_gap_between_its_neighbours(tmp_path, read):
+    model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Sequential(nn.Linear(4, 4))), nn.Linear(4, 4))
+    _steps(model, tmp_path / "run", count=1)
+    run = read(tmp_path / "run")
+    places = set(run.places())
+    assert {"0|forward|output|0|0", "2|forward|input|0|0", "1.0|forward|parameter|weight|0"} <= places
+    assert "1.0|backward|gradient|weight|0" in places
+    assert [(event.kind, event.node) for event in run.events] == [("gap", "1")]

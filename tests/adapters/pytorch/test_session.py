@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -377,3 +378,17 @@ def test_a_run_with_nothing_recorded_opens(tmp_path, read):
     with msprobe.record(_model(), tmp_path / "run", steps="5-"):
         pass
     assert read(tmp_path / "run").rows == []
+
+
+def test_inference_without_steps_does_not_gather_memory(tmp_path):
+    model = _model()
+    sizes = []
+    probe: Any = msprobe.record(model, tmp_path / "run", trace=False)
+    with torch.no_grad(), probe:
+        for _ in range(6):
+            for _ in range(20):
+                model(X)
+            probe.recorder.flush()
+            gc.collect()
+            sizes.append(len(gc.get_objects()))
+    assert sizes[-1] - sizes[1] < 100
