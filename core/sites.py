@@ -55,7 +55,8 @@ class Node:
 
     ``path`` is unique in a run: the module path (``model.layers.3.mlp``; the root module is ``""``), and
     for an operator the path of the module that called it, a slash and the operator's name
-    (``model.layers.3.mlp/aten.mm.default``; outside of any module ``/aten.mm.default``).
+    (``model.layers.3.mlp/aten.mm.default``; in the root module ``/aten.mm.default``, outside of any module
+    ``outside/aten.mm.default``, in the optimizer ``optimizer/aten.add_.Tensor``).
     ``parent`` is the path of the container, None for a node without one.
     ``api`` is the Python function that led to an operator, where known, else "".
     """
