@@ -172,7 +172,7 @@ class _Thread:
         owner = self.calls[-1] if self.calls else None
         if owner is not None and owner.graph_task == NO_BACKWARD:
             self.only_recomputes = False
-        start = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
+        start = torch.autograd._get_sequence_nr()
         if self.starts and self.starts[-1] == start:
             self.owners[-1] = owner
         else:
@@ -183,7 +183,7 @@ class _Thread:
         """Notes that a call recomputes outside of any module call, from the operator under way on."""
         if not self.owners or self.owners[-1] is not None:
             return
-        start = max(torch.autograd._get_sequence_nr() - 1, self.starts[-1])  # type: ignore[attr-defined]
+        start = max(torch.autograd._get_sequence_nr() - 1, self.starts[-1])
         if start == self.starts[-1]:
             self.owners[-1] = owner
         else:

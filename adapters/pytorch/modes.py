@@ -56,7 +56,7 @@ def uninstall(mode: TorchDispatchMode) -> bool:
     if mode not in stack:
         return False
     if len(stack) == 1 and torch.is_inference_mode_enabled() and mode not in _born_in_inference:
-        _Placeholder().__enter__()
+        _Placeholder().__enter__()  # type: ignore[no-untyped-call]
     _take_off(mode)
     return True
 
