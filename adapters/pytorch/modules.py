@@ -116,11 +116,6 @@ class ModuleWatcher:
                 self._hook(watched, module)
         return True
 
-    def arm(self, begin: Callable[[], None]) -> None:
-        """Puts a single hook on each root, which calls ``begin`` before the next forward."""
-        for root in self._roots.values():
-            self._handles.append(root.register_forward_pre_hook(lambda module, args: begin()))
-
     def detach(self) -> None:
         """Takes every hook off."""
         for handle in self._handles:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class Session:
     """A recording under way. Use it in a ``with`` block, or call ``close``.
 
-    A step ends when ``step`` is called; or, with an optimizer given, after the optimizer's own step; or, where neither
-    is there, when the next forward begins after a step of any optimizer that updates the model.
+    A step ends when ``step`` is called; with an optimizer given, also after the optimizer's own step; and as long as
+    neither is there, when the next forward begins after a step of any optimizer that updates the model.
     """
 
     def __init__(
@@ -65,8 +65,11 @@ class Session:
         self.failures = Failures(lambda message, subject: self.recorder.event("error", message, subject))
         self._explicit = optimizer is not None
         self._pending: set[int] = set()
-        self._ended_by_optimizer = False
+        #: Steps end by an optimizer's step; without one given, only until the user first calls ``step``.
+        self._counts_itself = True
+        self._ended_by_itself = False
         self._forwards = 0
+        self._touched = False
         self._optimizer_steps = 0
         self._traced = False
         self._mode: TorchDispatchMode | None = None
@@ -100,14 +103,16 @@ class Session:
 
     # -- the user's side
 
+    @guarded
     def step(self) -> None:
-        """Ends a step, unless the optimizer that was given has just done so."""
+        """Ends a step, unless it ended by itself since the last call."""
         if self.closed:
             return
-        if self._ended_by_optimizer:
-            self._ended_by_optimizer = False
-            return
-        self._end_step()
+        self._counts_itself = self._explicit
+        if self._ended_by_itself:
+            self._ended_by_itself = False
+        else:
+            self._end_step()
 
     def save(self, tensor: Any, name: str) -> None:
         """Records a tensor, or the tensors of a structure, under a name."""
@@ -118,7 +123,7 @@ class Session:
         """Takes everything off the model and finishes the run; ends the step under way if that is ``complete``."""
         if self.closed:
             return
-        if self._forwards and complete:
+        if self._touched and complete:
             self._end_step()
         self._finish()
         self.closed = True
@@ -146,13 +151,15 @@ class Session:
 
     # -- steps
 
+    @guarded
     def optimizer_begins(self, optimizer: Any) -> None:
         """Hears that an optimizer is about to step; its gradients are what it consumes."""
         if self._concerns(optimizer):
-            if not self._explicit and id(optimizer) in self._pending:
-                self._end_step()
+            if id(optimizer) in self._pending:
+                self._end_by_itself()
             self._updates(optimizer)
 
+    @guarded
     def optimizer_ends(self, optimizer: Any) -> None:
         """Hears that an optimizer has stepped."""
         if not self._concerns(optimizer):
@@ -161,9 +168,8 @@ class Session:
             self._ops.updating(active=False)
         self._optimizer_steps += 1
         if self._explicit:
-            self._end_step()
-            self._ended_by_optimizer = True
-        else:
+            self._end_by_itself()
+        elif self._counts_itself:
             self._pending.add(id(optimizer))
             self._arm()
 
@@ -186,10 +192,15 @@ class Session:
             if self._ops is not None:
                 self._ops.updating(active=True)
 
+    def _end_by_itself(self) -> None:
+        self._end_step()
+        self._ended_by_itself = True
+
     def _end_step(self) -> None:
         self._finish()
         self._pending.clear()
         self._forwards = self._optimizer_steps = 0
+        self._touched = False
         self.recorder.end_step()
         self._attach()
 
@@ -209,14 +220,14 @@ class Session:
 
     def _outermost(self, watched: WatchedModule) -> bool:
         """Prepares for a forward of a whole model; gives whether the step is recorded."""
-        self._ended_by_optimizer = False
         if self._pending:
-            self._end_step()
+            self._end_by_itself()
             if not self.recorder.recording:
                 return False
         if not self._forwards:
             self._random_facts()
         self._forwards += 1
+        self._touched = True
         return True
 
     @guarded
@@ -226,7 +237,7 @@ class Session:
 
     @guarded
     def _save(self, name: str, tensor: Any) -> None:
-        self._forwards = self._forwards or 1
+        self._touched = True
         self._saves.record(name, tensor)
 
     # -- hooks and modes
@@ -237,8 +248,7 @@ class Session:
         if self.closed or not self.recorder.recording:
             self._detach()
             return
-        if self._modules.attach():
-            self._attribution.own_parameters(self._owned_parameters())
+        self._hook_modules()
         wants_tracer = self.options.trace and not self._traced and not has_compiled(list(self.models.values()))
         self._observer.tracer = Tracer(self.recorder) if wants_tracer else None
         mode: TorchDispatchMode | None = self._ops
@@ -256,15 +266,14 @@ class Session:
             if parameter is not None
         ]
 
+    def _hook_modules(self) -> None:
+        if self._modules.attach():
+            self._attribution.own_parameters(self._owned_parameters())
+
     def _arm(self) -> None:
         """Makes sure that the forward that begins the next step is noticed, if that step is to be recorded."""
-        if not self._modules.attached and self.recorder.records(self.recorder.step + 1):
-            self._modules.arm(self._begin_pending)
-
-    def _begin_pending(self) -> None:
-        if self._pending:
-            self._modules.detach()
-            self._end_step()
+        if self.recorder.records(self.recorder.step + 1):
+            self._hook_modules()
 
     def _detach(self) -> None:
         self._use(None)
