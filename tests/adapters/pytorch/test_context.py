@@ -15,7 +15,7 @@ from msprobe.adapters.pytorch.context import random_states, rank_info
 
 
 @pytest.fixture
-def _restored_modes(monkeypatch):
+def restored_modes(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     yield
     torch.use_deterministic_algorithms(False)
@@ -62,7 +62,8 @@ def test_random_states_tell_equal_from_different_ones():
     assert before["python"] == after["python"]
 
 
-def test_seed_all_repeats_every_generator(_restored_modes):
+@pytest.mark.usefixtures("restored_modes")
+def test_seed_all_repeats_every_generator():
     draws = []
     for _ in range(2):
         msprobe.seed_all(7)
