@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from msprobe.core.dtypes import unit_roundoff
 from msprobe.core.grouping import group_numbers
 from msprobe.core.sites import Direction, Role
+from msprobe.core.sketches import estimate_error
 
 if TYPE_CHECKING:
     from msprobe.core.verdicts.constants import Constants
@@ -72,8 +73,7 @@ def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Consta
     scale, length = contraction.scale, contraction.length
     roundings = np.where(_is_own_code(table), constants.own_code_roundings, constants.leaf_roundings)
     largest = _largest_source(table, flow, norm, constants)
-    operands = np.fmax(norm, np.fmin(largest, constants.largest_cancellation * np.fmax(norm, np.finfo(float).tiny)))
-    operands = np.where(norm > 0, operands, largest)
+    operands = np.fmax(norm, largest)
     with np.errstate(invalid="ignore", over="ignore"):
         spread = np.fmax(operands, scale / np.sqrt(length))
         accumulated = np.where(np.isnan(scale), 0.0, scale) * np.minimum(
@@ -250,8 +250,7 @@ def _inherited(
         relative = _effective_error(table, errors, flow, constants)[source]
         summed = np.fmin(scale, constants.contraction_gain * scale / np.sqrt(contraction.length[target]))
         factor = np.where(_is_own_code(table)[target], constants.own_code_gain, constants.leaf_gain)
-        ceiling = constants.largest_cancellation * norm[target]
-        term = np.where(_is_addend(table, flow.edges), np.fmin(norm[source], ceiling), 0.0)
+        term = np.where(_is_addend(table, flow.edges), norm[source], 0.0)
         other = factor * np.fmax(norm[target], term)
         moved = relative * np.where(np.isnan(scale), other, np.fmax(summed, norm[target]))
     np.add.at(out, target, np.where(np.isfinite(moved), moved, 0.0))
@@ -291,10 +290,10 @@ def _bound_updates(table: PairTable, errors: Errors, flow: Flow, bounds: Bounds,
 
 
 def _moved(table: PairTable, before: NDArray[np.int64], after: NDArray[np.int64], norm: Column) -> Column:
-    """Estimates how far an update moved a parameter: from sketches, else from the saved statistics' largest change."""
-    sketch = table.reference.sketch
-    if sketch is not None:
-        estimate: Column = np.sqrt(np.mean(np.square(sketch[after] - sketch[before]), axis=1))
+    """Estimates how far the larger of both sides' updates moved a parameter: from sketches, else from its norm."""
+    sketches = [side.sketch for side in (table.candidate, table.reference) if side.sketch is not None]
+    if len(sketches) == 2:
+        estimate: Column = np.fmax(*(estimate_error(sketch[after], sketch[before]) for sketch in sketches))
         if not np.isnan(estimate).any():
             return estimate
     change = np.abs(norm[after] - norm[before])

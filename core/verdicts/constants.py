@@ -32,8 +32,6 @@ class Constants:
     #: Amplification allowed to code between sites. Softmax amplifies by the size of its logits, 10 to 20 in trained
     #: models.
     own_code_gain: float = 16.0
-    #: Cancellation (norm of operands over norm of result) is credited up to this ratio.
-    largest_cancellation: float = 1e4
     #: Operands of this mean size are masks, not quantities; they are left out of cancellation.
     mask_size: float = 1e15
     #: An optimizer that divides by the gradient's size (Adam) turns a relative gradient error e into an update error of

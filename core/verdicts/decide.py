@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.comparison import Verdict
-from msprobe.core.sites import Role
+from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Deci
         flagged = differs & beyond & ~_has_poisoned_source(errors, edges, len(table))
         healed = judgeable & ~errors.nonfinite & (errors.difference <= bounds.local)
     flips = _undecidable_flips(table, differs, judgeable, edges)
-    blind = _without_judged_source(table, judgeable, edges) & flagged
+    blind = (_without_judged_source(table, judgeable, edges) | _of_optimizer(table, flow)) & flagged
     flagged &= ~blind & ~flips
     tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
     decisions = Decisions(
@@ -73,6 +73,12 @@ def _undecidable_flips(
     unequal = np.zeros(len(table), dtype=bool)
     unequal[edges[differs[edges[:, 0]], 1]] = True
     return discrete & unequal & judgeable
+
+
+def _of_optimizer(table: PairTable, flow: Flow) -> NDArray[np.bool_]:
+    """Finds operands of the optimizer's operators: state and gradients, whose data flow is not followed."""
+    operator = table.sites.is_op[table.site]
+    return operator & flow.external & table.is_direction(Direction.UPDATE)
 
 
 def _without_judged_source(table: PairTable, judgeable: NDArray[np.bool_], edges: Edges) -> NDArray[np.bool_]:
@@ -126,7 +132,11 @@ def _fill(decisions: Decisions, table: PairTable, errors: Errors, masks: _Masks)
         (c & ~r, Verdict.UNMATCHED, "only in the candidate"),
         (r & ~c, Verdict.UNMATCHED, "only in the reference"),
         (~masks.judgeable, Verdict.INCONCLUSIVE, unjudged),
-        (masks.blind, Verdict.INCONCLUSIVE, "it differs, and none of what it was computed from could be judged"),
+        (
+            masks.blind,
+            Verdict.INCONCLUSIVE,
+            "it differs, and what it was computed from is unknown or could not be judged",
+        ),
         (masks.flips, Verdict.INCONCLUSIVE, "a choice flipped where its inputs differ; by what margin is unknown"),
         (errors.equal, Verdict.EQUAL, "same bits"),
         (healthy & errors.identical, Verdict.NORMAL, "no recorded number differs"),

@@ -93,6 +93,8 @@ def _blame(table: PairTable, site: int, classes: dict[str, str], containers: dic
         leaf = bool(facts.is_leaf[site] or facts.is_op[site])
         return blame("result", own_code=role == Role.OUTPUT.value and not leaf)
     parent = containers.get(node)
+    if facts.is_op[site] and parent is None:
+        return blame("operand")
     if parent is None:
         return blame("loss" if direction == Direction.BACKWARD.value else "model input")
     return blame("result", at=str(parent), own_code=True)
@@ -199,6 +201,8 @@ def _sentence(table: PairTable, row: int, blame: _Blame, nodes: int) -> str:
             else f"The accumulated gradient of {name} differs"
         )
         return f"{what} at step {step}, while the gradients of its own passes agree."
+    if blame.place == "operand":
+        return f"Operand {argument} of {name} differs{going} at step {step}; it comes from outside of the model."
     if blame.place == "model input":
         return f"The model's input {argument} differs at step {step}."
     if blame.place == "loss":
