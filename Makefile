@@ -38,11 +38,14 @@ docs: $(INSTALLED) ## write the generated parts of docs/
 web: ## build the pages
 	@echo "There are no pages yet; they come with the web app. Tables and one static page: msprobe compare --format html"
 
-bench: $(INSTALLED) ## PrecisionBench, a small sample
-	$(BIN)/python -m benchmarks.precision
+bench: $(INSTALLED) ## PrecisionBench, each kind of fault and clean pair once; speed of comparing
+	$(BIN)/python -m benchmarks.precision --quick
+	$(BIN)/python -m benchmarks.compare_speed
 
 long: $(INSTALLED) ## the full counts of tests and benchmarks (hours)
 	$(BIN)/pytest -m long
+	$(BIN)/python -m benchmarks.precision.run
+	$(BIN)/python -m benchmarks.compare_speed
 
 clean: ## remove what was built
 	rm -rf .venvs .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
