@@ -87,8 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         faults, clean = quick_cases(draw)
     else:
         chosen = {"architectures": arguments.architectures, "modes": arguments.modes, "kinds": arguments.kinds}
-        faults = list(fault_cases(draw, seeds=arguments.seeds, **chosen))
-        clean = list(clean_cases(draw, slow=not arguments.no_compile, **chosen))
+        faults = [] if arguments.only == "clean" else list(fault_cases(draw, seeds=arguments.seeds, **chosen))
+        pairs = [] if arguments.only == "faults" else clean_cases(draw, slow=not arguments.no_compile, **chosen)
+        clean = list(pairs)
     arguments.out.mkdir(parents=True, exist_ok=True)
     expected = arguments.out / "expected.json"
     expected.write_text(json.dumps([case.expectation() for case in faults], indent=1) + "\n")
@@ -96,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     how = f"{len(faults)} faults and {len(clean)} clean pairs, drawn with `--draw {draw}`."
     for path in report.write(outcomes, arguments.out, how=how):
         print(path)
+    if arguments.page is not None:
+        arguments.page.write_text(report.markdown(outcomes, how=how))
     return _conclude(outcomes)
 
 
@@ -135,9 +138,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES), choices=list(ARCHITECTURES))
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=list(MODES))
     parser.add_argument("--kinds", nargs="+", default=[], help="only these kinds of fault or clean pair")
+    parser.add_argument("--only", choices=["faults", "clean"], help="only one of both groups")
     parser.add_argument("--no-compile", action="store_true", help="leave out pairs that need a C++ compiler")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("build/precision-bench"), help="folder of the results")
+    parser.add_argument("--page", type=Path, help="write the page here too: docs/precision-bench.md")
     return parser.parse_args(argv)
 
 
