@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from msprobe.core.sites import Site
+if TYPE_CHECKING:
+    from msprobe.core.sites import Site
 
 
 class EdgeSource(str, Enum):
