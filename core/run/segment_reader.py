@@ -42,9 +42,10 @@ class Commit:
 
 
 def from_members(cls: type[_DataclassT], members: Mapping[str, Any]) -> _DataclassT:
-    """Makes a dataclass from JSON, leaving out members that this version does not know."""
+    """Makes a dataclass from JSON, lists as tuples, leaving out members that this version does not know."""
     names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: value for name, value in members.items() if name in names})
+    known = {name: value for name, value in members.items() if name in names}
+    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
 
 
 def read_json(path: Path, format_: str) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import nanoarrow as na  # type: ignore[import-untyped]
+import nanoarrow as na
 import numpy as np
-from nanoarrow.c_array_stream import CArrayStream, c_array_stream  # type: ignore[import-untyped]
-from nanoarrow.ipc import InputStream, StreamWriter  # type: ignore[import-untyped]
+from nanoarrow.c_array_stream import CArrayStream, c_array_stream
+from nanoarrow.ipc import InputStream, StreamWriter
 from numpy.typing import NDArray
 
 #: A column in memory: numbers, or one text (None: null) or tuple of integers per row.

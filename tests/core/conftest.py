@@ -15,6 +15,8 @@ from msprobe.core.sites import Direction, Form, Node, NodeKind, Role
 
 def _load(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

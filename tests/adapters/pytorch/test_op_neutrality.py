@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from torch import nn
@@ -118,16 +120,23 @@ def test_a_mode_of_the_user_sees_the_same_operators(tmp_path):
     assert count(tmp_path / "run") == count()
 
 
+def compiled_linear() -> nn.Module:
+    """Gives a model with a compiled part (``torch.compile`` of a module gives a module, but is typed as a function)."""
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0] = cast("nn.Module", torch.compile(model[0], backend="eager"))
+    return model
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_modules_are_refused_with_a_way_out(tmp_path):
-    model = nn.Sequential(torch.compile(nn.Linear(4, 4), backend="eager"))
+    model = compiled_linear()
     with pytest.raises(RecordingError, match="allow_decompile"):
         msprobe.record(model, tmp_path / "run", level="op")
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_modules_are_taken_apart_when_asked_and_the_run_says_so(tmp_path, read):
-    model = nn.Sequential(torch.compile(nn.Linear(4, 4), backend="eager"))
+    model = compiled_linear()
     with msprobe.record(model, tmp_path / "run", level="op", allow_decompile=True):
         model(torch.randn(2, 4))
     found = read(tmp_path / "run")

@@ -44,7 +44,7 @@ def sources(path):
         call = f"[{site.call}]" if site.call else ""
         return f"{SHORT[site.direction.value]}{site.node or 'root'}.{site.role.value}.{site.argument}{call}"
 
-    found = {}
+    found: dict[str, set[str]] = {}
     for source, target in rank.edges:
         found.setdefault(name(target), set()).add(name(source))
     return found
@@ -178,7 +178,7 @@ def test_a_tensor_that_comes_in_by_a_side_door_keeps_its_true_source(tmp_path):
 
 def test_edges_hold_within_one_micro_step_and_updates_join_them(tmp_path):
     model, x = nn.Sequential(nn.Linear(4, 4, bias=False)), torch.randn(2, 4)
-    carried = []
+    carried: list[torch.Tensor] = []
 
     def step():
         for _ in range(2):

@@ -10,7 +10,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from numpy_reducer import NumpyReducer
+from numpy_reducer import NumpyReducer  # type: ignore[import-not-found]  # beside this file, not on mypy's path
 
 from msprobe.core.graph import EdgeSource
 from msprobe.core.options import RecordOptions

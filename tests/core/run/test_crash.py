@@ -29,6 +29,7 @@ def record_and_kill(path, *, after):
     step, delay = after
     command = [sys.executable, str(PROGRAM), str(path), "7", str(STEPS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         for line in process.stdout:
             if int(line) >= step:
                 break

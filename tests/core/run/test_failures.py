@@ -157,7 +157,9 @@ def test_full_queue_drops_tensors_first_and_says_so(tmp_path, start_writer, new_
 
     assert rank.records["norm"].tolist() == [0, 0, 0]
     assert rank.records["tensor"].tolist() == [0, -1, -1]
-    assert rank.tensor_bits(0)[1].nbytes == size
+    saved = rank.tensor_bits(0)
+    assert saved is not None
+    assert saved[1].nbytes == size
     assert rank.tensor(1) is None
     assert [(e.kind, e.count) for e in rank.events] == [("drop", 1)] * 2
 
@@ -248,7 +250,7 @@ def test_values_that_json_cannot_hold_are_described(tmp_path, start_writer, new_
         def __reduce__(self):
             raise TypeError("no")
 
-    loop = []
+    loop: list[object] = []
     loop.append(loop)
     values = [Unprintable(), {1: 2}, {(1, 2): 3}, loop, np.float32(0.5), {3, 1}, float("nan"), "x\udc80"]
     writer = start_writer(tmp_path / "run")

@@ -87,7 +87,7 @@ def test_header_and_rank_round_trip(tmp_path, start_writer, new_batch):
 
     run = written(writer, new_batch(0))
 
-    assert run.header == RunHeader("numpy", arguments=[])
+    assert run.header == RunHeader("numpy", arguments=())
     assert run.ranks == (1,)
     assert (run.rank(1).info.rank, run.rank(1).info.world_size) == (1, 2)
     assert 0 <= run.duration < 60
