@@ -42,10 +42,13 @@ class Commit:
 
 
 def from_members(cls: type[_DataclassT], members: Mapping[str, Any]) -> _DataclassT:
-    """Makes a dataclass from JSON, lists as tuples, leaving out members that this version does not know."""
-    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    known = {name: value for name, value in members.items() if name in names}
-    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+    """Makes a dataclass from JSON, leaving out members that this version does not know."""
+    known = {f.name: f for f in fields(cls) if f.name in members}  # type: ignore[arg-type]
+    values = {name: members[name] for name in known}
+    for name, member in known.items():
+        if str(member.type).startswith("tuple"):  # JSON has lists only
+            values[name] = tuple(values[name])
+    return cls(**values)
 
 
 def read_json(path: Path, format_: str) -> dict[str, Any]:
