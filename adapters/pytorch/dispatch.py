@@ -20,10 +20,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from msprobe.adapters.pytorch.compiled import has_compiled
 from msprobe.adapters.pytorch.contents import Contents
+from msprobe.adapters.pytorch.dynamo import UncompiledMode
 from msprobe.adapters.pytorch.formulas import Formulas
 from msprobe.adapters.pytorch.operators import describe_value, is_bookkeeping, operands_of, operator_of, outputs_of
 from msprobe.adapters.pytorch.python_api import is_in_compiled_code, python_api
@@ -88,7 +87,7 @@ class _OpCall:
     inputs: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
 
-class OpRecorder(TorchDispatchMode):
+class OpRecorder(UncompiledMode):
     """Records inputs, outputs and arguments of every operator while it is the active dispatch mode."""
 
     supports_higher_order_operators = True

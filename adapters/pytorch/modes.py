@@ -15,11 +15,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.weak import WeakIdKeyDictionary
 
+from msprobe.adapters.pytorch.dynamo import UncompiledMode
+
 #: Modes that were put on the stack in inference mode.
 _born_in_inference: Any = WeakIdKeyDictionary()
 
 
-class _Placeholder(TorchDispatchMode):
+class _Placeholder(UncompiledMode):
     """Runs every operator as it is."""
 
     def __torch_dispatch__(

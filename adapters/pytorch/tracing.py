@@ -26,8 +26,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from msprobe.adapters.pytorch.dynamo import UncompiledMode
 from msprobe.adapters.pytorch.formulas import Formulas
 from msprobe.adapters.pytorch.operators import operands_of, operator_of, outputs_of
 from msprobe.adapters.pytorch.storages import Storages, plain_parts, stretch_of
@@ -78,7 +77,7 @@ class Tracer:
         self._seen_at: dict[int, int] = {}
         self._interned: dict[Sources, Sources] = {}
 
-    def mode(self) -> TorchDispatchMode:
+    def mode(self) -> UncompiledMode:
         """Gives the dispatch mode that follows operators at level module."""
         return _TracingMode(self)
 
@@ -315,7 +314,7 @@ class _Frame:
         self.parameters: list[int] = []
 
 
-class _TracingMode(TorchDispatchMode):
+class _TracingMode(UncompiledMode):
     """Runs every operator unchanged and lets the tracer follow it."""
 
     supports_higher_order_operators = True
