@@ -212,10 +212,12 @@ def _refuse_different_models(
 
 
 def _judge(table: PairTable, constants: Constants, bar: Progress) -> Judged:
-    errors = measure_errors(table, TensorReader(table).measure, bar)
-    flow = build_flow(table)
-    bounds = local_bounds(table, errors, flow, constants)
-    return Judged(table, errors, relative(errors, table), bounds, flow, decide(table, errors, bounds, flow), constants)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # NaN and Inf are data here
+        errors = measure_errors(table, TensorReader(table).measure, bar)
+        flow = build_flow(table)
+        bounds = local_bounds(table, errors, flow, constants)
+        decisions = decide(table, errors, bounds, flow)
+        return Judged(table, errors, relative(errors, table), bounds, flow, decisions, constants)
 
 
 def _measured_against(  # two runs and what was settled for the main pair
@@ -241,22 +243,22 @@ def _report(
     counts, coverage = count_verdicts(judged), measure_coverage(judged)
     verdict = run_verdict(counts, coverage, judged.constants)
     sources = find_sources(judged)
+    extra = compare_columns(judged.table, comparators, bar)
+    failed = [Finding("comparator", f"Comparator {name} failed: {why}") for name, why in extra.failures.items()]
     summary = Summary(
         verdict=verdict.value,
         sentence=tell(judged, verdict, sources, coverage),
         exit_code=exit_code(verdict),
         coverage=coverage,
         sources=sources,
-        findings=(*scope.findings, *row_findings(judged), *_recording_findings(judged.table, sides)),
+        findings=(*scope.findings, *row_findings(judged), *_recording_findings(judged.table, sides), *failed),
         counts=counts,
         context=tuple(_context(judged.table, sides)),
         constants=judged.constants.as_dict(),
         candidate=_identity(sides[0], scope),
         reference=_identity(sides[1], scope),
     )
-    columns = pair_columns(judged)
-    extra = compare_columns(judged.table, comparators, bar)
-    return Comparison(summary, {**columns, **extra}, tuple(extra))
+    return Comparison(summary, {**pair_columns(judged), **extra.columns}, tuple(extra.columns))
 
 
 def _identity(run: Run, scope: Scope) -> RunIdentity:

@@ -129,7 +129,8 @@ def estimate_error(candidate: Array, reference: Array) -> Doubles:
 
     NaN where either sketch is absent (NaN). Exactly 0 only for equal sketches.
     """
-    difference = np.asarray(candidate, np.float64) - np.asarray(reference, np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.asarray(candidate, np.float64) - np.asarray(reference, np.float64)
     return estimate_norm(difference)
 
 
@@ -137,8 +138,9 @@ def estimate_norm(sketches: Array) -> Doubles:
     """Estimates the L2 norm of the tensors behind sketches: the root mean square over projections."""
     peak = np.max(np.abs(sketches), axis=-1, keepdims=True)
     scale = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
-    scaled = sketches / scale
-    result: Doubles = np.sqrt(np.mean(scaled * scaled, axis=-1)) * scale[..., 0]
+    with np.errstate(over="ignore"):
+        scaled = sketches / scale
+        result: Doubles = np.sqrt(np.mean(scaled * scaled, axis=-1)) * scale[..., 0]
     return result
 
 

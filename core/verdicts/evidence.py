@@ -9,9 +9,11 @@ import numpy as np
 
 from msprobe.core.sites import Direction, Role
 from msprobe.core.verdicts.facts import FactTable, differing_facts
-from msprobe.core.verdicts.table import DIRECTIONS, PairTable
+from msprobe.core.verdicts.table import DIRECTIONS, PairTable, Side
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from msprobe.core.comparison import ContextDifference
     from msprobe.core.verdicts.constants import Constants
     from msprobe.core.verdicts.errors import Errors
@@ -73,11 +75,8 @@ class EvidenceFinder:
 
     def exact_factor(self, row: int) -> str | None:
         """Gives the clean factor between the two sides of a row (2, 1/4, -1 ...), or None."""
-        x, y = (
-            side.sketch[row] if side.sketch is not None else None
-            for side in (self._table.candidate, self._table.reference)
-        )
-        if x is None or y is None or np.isnan(x).any() or np.isnan(y).any() or not np.any(y):
+        x, y = self._coordinates(self._table.candidate, row), self._coordinates(self._table.reference, row)
+        if x is None or y is None or not np.any(y):
             return None
         ratio = float(x @ y / (y @ y))
         if np.linalg.norm(x - ratio * y) > self._constants.exact_factor * np.linalg.norm(x):
@@ -88,6 +87,14 @@ class EvidenceFinder:
                 if abs(size - value) <= self._constants.exact_factor * value and (sign or factor != 1):
                     return f"{sign}{text}"
         return None
+
+    @staticmethod
+    def _coordinates(side: Side, row: int) -> NDArray[np.float64] | None:
+        """Gives numbers that all scale with the tensor: its sketch, else statistics; None where neither was kept."""
+        if side.sketch is not None and not np.isnan(side.sketch[row]).any():
+            return side.sketch[row]
+        values = np.array([side.statistics[name][row] for name in ("mean", "mean_abs", "norm")])
+        return None if np.isnan(values).any() else values
 
     def _leftover(self, rows: list[int]) -> list[str]:
         """Recognises accumulated gradients that still hold those of the step before: a missing zero_grad."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,31 +43,41 @@ class TensorReader:
         return float(measured.l2_difference), bool(measured.equal), bool(measured.nonfinite_differs)
 
 
-def compare_columns(table: PairTable, comparators: Sequence[Any], progress: Progress) -> dict[str, NDArray[np.float64]]:
-    """Gives one column for each comparator that has something to work on; NaN where it has not."""
-    columns: dict[str, NDArray[np.float64]] = {}
-    of_statistics = [c for c in comparators if hasattr(c, "compare_statistics")]
-    of_tensors = [c for c in comparators if hasattr(c, "compare")]
+@dataclass
+class ComparatorColumns:
+    """One column for each comparator that had something to work on, NaN where it had not; and what went wrong."""
+
+    columns: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def fill(self, comparator: Any, rows: Any, measure: Callable[[], Any]) -> None:
+        """Lets a comparator measure some rows; the first failure is kept, and does not end the comparison."""
+        try:
+            self.columns[comparator.name][rows] = measure()
+        except Exception as error:  # noqa: BLE001 -- a comparator may be another package's
+            self.failures.setdefault(comparator.name, f"{type(error).__name__}: {error}")
+
+
+def compare_columns(table: PairTable, comparators: Sequence[Any], progress: Progress) -> ComparatorColumns:
+    """Runs the comparators: of statistics on all pairs at once, of tensors on those whose values were saved."""
     both = usable(table.candidate) & usable(table.reference) & (table.candidate.shape == table.reference.shape)
+    rows = np.flatnonzero(both & (table.candidate.tensor >= 0) & (table.reference.tensor >= 0))
+    of_statistics = [c for c in comparators if hasattr(c, "compare_statistics")]
+    of_tensors = [c for c in comparators if hasattr(c, "compare")] if len(rows) else []
+    found = ComparatorColumns({c.name: np.full(len(table), np.nan) for c in (*of_statistics, *of_tensors)})
     for comparator in of_statistics:
         sides = [_statistics(side, both) for side in (table.candidate, table.reference)]
-        columns[comparator.name] = np.full(len(table), np.nan)
-        columns[comparator.name][both] = comparator.compare_statistics(*sides)
-    rows = np.flatnonzero(both & (table.candidate.tensor >= 0) & (table.reference.tensor >= 0))
-    if not len(rows) or not of_tensors:
-        return columns
+        found.fill(comparator, both, partial(comparator.compare_statistics, *sides))
     reader = TensorReader(table)
-    for comparator in of_tensors:
-        columns[comparator.name] = np.full(len(table), np.nan)
-    for row in progress(rows.tolist()):
+    for row in progress(rows.tolist() if of_tensors else []):
         pair = reader.read(row)
         if pair is None:
             continue
         formats = (str(table.candidate.dtype[row]), str(table.reference.dtype[row]))
         for comparator in of_tensors:
             more = {"formats": formats} if getattr(comparator, "wants_formats", False) else {}
-            columns[comparator.name][row] = comparator.compare(*pair, **more)
-    return columns
+            found.fill(comparator, row, partial(comparator.compare, *pair, **more))
+    return found
 
 
 def _statistics(side: Any, rows: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:

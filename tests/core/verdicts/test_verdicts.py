@@ -213,3 +213,27 @@ def test_weights_apart_by_one_rounding_are_normal_and_by_bf16_are_not(record: Re
     assert compare_runs(by_one, reference).summary.verdict == "clean"
     source = compare_runs(record("bf16", edit_at(place, to_bf16), steps=1), reference).summary.sources[0]
     assert (source.node, source.role) == ("layers.1.mlp.up", "parameter")
+
+
+def test_the_factor_is_found_without_sketches_too(record: Record) -> None:
+    place, what = "backward output layers.1.mlp.up", ("statistics", "tensors")
+    comparison = compare_runs(
+        record("a", edit_at(place, lambda g: g * np.float32(2)), what=what), record("b", what=what)
+    )
+    assert any("exactly 2 times" in text for text in comparison.summary.sources[0].evidence)
+
+
+def test_a_comparator_that_fails_is_a_finding_and_ends_nothing(record: Record) -> None:
+    class Picky:
+        name, better, formula, source = "picky", "lower", "", ""
+
+        def compare(self, candidate: Any, reference: Any) -> float:
+            raise ValueError("not this one")
+
+    what = ("statistics", "tensors")
+    comparison = compare_runs(record("a", what=what), record("b", what=what), comparators=[Picky()])
+    assert comparison.summary.verdict == "clean"
+    assert np.isnan(comparison.pairs["picky"]).all()
+    assert ("comparator", "Comparator picky failed: ValueError: not this one") in [
+        (finding.kind, finding.text) for finding in comparison.summary.findings
+    ]
