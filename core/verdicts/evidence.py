@@ -92,7 +92,8 @@ class EvidenceFinder:
     def _coordinates(side: Side, row: int) -> NDArray[np.float64] | None:
         """Gives numbers that all scale with the tensor: its sketch, else statistics; None where neither was kept."""
         if side.sketch is not None and not np.isnan(side.sketch[row]).any():
-            return side.sketch[row]
+            sketch: NDArray[np.float64] = side.sketch[row]
+            return sketch
         values = np.array([side.statistics[name][row] for name in ("mean", "mean_abs", "norm")])
         return None if np.isnan(values).any() else values
 
