@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe.core.dtypes import FORMATS
+from msprobe.core.kernels.arrays import CHECKSUMS, measure_array
+from msprobe.core.kernels.arrays import FORMATS as KERNEL_FORMATS
 from msprobe.core.mixing import Words, keys, mix_in_place
 from msprobe.core.statistics import flat_blocks
 
@@ -61,6 +63,12 @@ def checksums(bits: Array, dtype: str, *, offset: int = 0, indices: Array | None
         offset: Index of the first element in the whole tensor, for a shard that is one contiguous run of it.
         indices: Index of each element in the whole tensor, for any other shard. In units of real elements.
     """
+    real = HALVES.get(dtype, dtype)
+    if indices is None and real in KERNEL_FORMATS and bits.itemsize * 8 == FORMATS[real].bits:
+        measured = measure_array(bits, CHECKSUMS, form=KERNEL_FORMATS[real], offset=offset)
+        if measured is not None:
+            positional, content = measured[1][-2:].tolist()
+            return positional % 2**64, content % 2**64
     positional = content = 0
     position = offset
     for block, where in _runs(bits, indices):

@@ -29,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe.core.kernels.arrays import FLOATS, SKETCH, measure_array
 from msprobe.core.mixing import Words, keys
 from msprobe.core.records import SKETCH_SIZE
 from msprobe.core.statistics import flat_blocks, real_elements
@@ -60,6 +61,10 @@ def sketch(values: Array, *, offset: int = 0, indices: Array | None = None) -> D
         offset: Index of the first element in the whole tensor, for a shard that is one contiguous run of it.
         indices: Index of each element in the whole tensor, for any other shard. In units of real elements.
     """
+    if indices is None:
+        measured = measure_array(values, SKETCH, offset=offset)
+        if measured is not None:
+            return measured[0][len(FLOATS) :].copy()
     values = real_elements(values)
     if indices is not None:
         elements = values.reshape(-1).astype(np.float64)

@@ -1,9 +1,9 @@
 """The statistics columns of a record over one array, and their merge over shards.
 
-This is the definition that every kernel is tested against, and the path that CPU tensors take: it works on blocks that
-stay in cache and never copies a large array as a whole. Minimum, maximum, mean and norm are over the finite elements;
-NaN and infinities are only counted. Complex numbers count as two real elements, bool as 0 and 1. Integers beyond 2^53
-enter rounded to the nearest float64, zeros are counted before that.
+This is the definition that every kernel is tested against; ``measure`` itself takes the C kernel where there is one
+(``core.kernels``). It works on blocks that stay in cache and never copies a large array as a whole. Minimum, maximum,
+mean and norm are over the finite elements; NaN and infinities are only counted. Complex numbers count as two real
+elements, bool as 0 and 1. Integers beyond 2^53 enter rounded to the nearest float64, zeros are counted before that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from msprobe.core.kernels.arrays import STATISTICS, Result, measure_array
 
 Array = NDArray[Any]
 Doubles = NDArray[np.float64]
@@ -55,7 +57,17 @@ class Statistics:
 
 def measure(values: Array) -> Statistics:
     """Measures an array of any real, complex, integer or bool dtype and any layout."""
-    return measure_blocks(flat_blocks(real_elements(values)))
+    result = measure_array(values, STATISTICS)
+    if result is None:
+        return measure_blocks(flat_blocks(real_elements(values)))
+    return _of_kernel(result, values.size * (2 if values.dtype.kind == "c" else 1))
+
+
+def _of_kernel(result: Result, count: int) -> Statistics:
+    low, high, mean, mean_abs, m2, norm = result[0][:6].tolist()
+    nan, pos_inf, neg_inf, zero = result[1][:4].tolist()
+    finite = count - nan - pos_inf - neg_inf
+    return Statistics(finite, low, high, mean, mean_abs, m2, norm, nan, pos_inf, neg_inf, zero)
 
 
 def measure_blocks(blocks: Iterable[Array]) -> Statistics:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -15,10 +17,13 @@ import msprobe
 
 ROOT = Path(__file__).parents[1]
 PACKED = ("core", "adapters", "comparators", "visualizers")
+#: What the build hook compiles, where it finds a compiler.
+LIBRARY = "msprobe/core/kernels/_kernels.so"
 LEFT_OUT = ("__pycache__", ".pyc", ".DS_Store")
 #: At the top of the source archive, beside the folders.
 TOP_FILES = {
     "plugins.toml",
+    "hatch_build.py",
     "README.md",
     "README.zh.md",
     "CHANGELOG.md",
@@ -38,11 +43,17 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def _build(source: Path, out: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+def _build(source: Path, out: Path, *targets: str, **variables: str) -> str:
+    """Builds and gives what was said."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(out), *targets]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000", **variables}
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def _has_compiler() -> bool:
+    return bool(os.environ.get("CC")) or any(map(shutil.which, ("cc", "gcc", "clang")))
 
 
 def _tree(folder: str) -> set[str]:
@@ -63,7 +74,37 @@ def test_the_wheel_holds_the_tree_under_its_import_names(archives: Path) -> None
     info = f"msprobe-{msprobe.__version__}.dist-info"
     expected |= {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
     (wheel,) = archives.glob("*.whl")
-    assert _wheel_names(wheel) == expected
+    assert _wheel_names(wheel) == expected | ({LIBRARY} if _has_compiler() else set())
+
+
+@pytest.mark.skipif(not _has_compiler(), reason="no C compiler")
+def test_a_wheel_with_kernels_is_for_this_platform_and_any_python(archives: Path) -> None:
+    (wheel,) = archives.glob("*.whl")
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name == f"msprobe-{msprobe.__version__}-py3-none-{platform}.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        tags = archive.read(f"msprobe-{msprobe.__version__}.dist-info/WHEEL").decode()
+    assert "Root-Is-Purelib: false" in tags
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"CC": "no-such-compiler"}, "CC=no-such-compiler is not there"),
+        ({"CC": "false"}, "failed"),
+        ({"MSPROBE_PURE": "1"}, "MSPROBE_PURE=1"),
+    ],
+    ids=["missing", "broken", "unwanted"],
+)
+def test_without_a_compiler_a_pure_wheel_is_built_and_says_why(
+    tmp_path: Path, variables: dict[str, str], reason: str
+) -> None:
+    said = _build(ROOT, tmp_path, "-t", "wheel", **variables)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == f"msprobe-{msprobe.__version__}-py3-none-any.whl"
+    assert LIBRARY not in _wheel_names(wheel)
+    assert "NumPy does their work" in said
+    assert reason in said
 
 
 def test_the_source_archive_holds_each_file_once(archives: Path) -> None:

@@ -177,11 +177,13 @@ def _difference_lines(candidate: Run, reference: Run) -> Iterator[str]:
 
 
 def _system_lines() -> Sequence[str]:
+    from msprobe.core import kernels
     from msprobe.plugins import plugin_table
 
     rows: list[tuple[str, ...]] = [
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("processors", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())),
+        ("kernels", kernels.status()),
     ]
     for name in _LIBRARIES:
         try:

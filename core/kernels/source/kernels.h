@@ -1,0 +1,86 @@
+/* What the files of the kernels share: formats, one block of work, and the loops that exist once per instruction set. */
+#ifndef MSPROBE_KERNELS_H
+#define MSPROBE_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Elements of one block. Its bits, its values as double and the sums of the sketch stay in the first-level cache. */
+enum { BLOCK = 2048 };
+/* Dimensions of a tensor after merging those that lie together. */
+enum { MOST_DIMENSIONS = 64 };
+
+/* Formats of real elements; core/kernels/__init__.py has the same numbers. */
+enum format {
+    FP64, FP32, FP16, BF16, E4M3, E5M2, E4M3FNUZ, E5M2FNUZ, E8M0,
+    INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FORMATS
+};
+
+/* What can be asked. */
+enum { STATISTICS = 1, SKETCH = 2, CHECKSUMS = 4 };
+
+/* Order of a result's doubles and integers: the rows of a slot table. */
+enum { MIN, MAX, MEAN, MEAN_ABS, M2, NORM, PROJECTIONS };
+enum { NANS, POS_INFS, NEG_INFS, ZEROS, CHECKSUM, CONTENT_SUM };
+
+/* Sums over one block; low and high over its finite elements. */
+struct sums {
+    double low, high, sum, absolute, squares;
+    int64_t nans, pos_infs, neg_infs, zeros;
+};
+
+/* The sketch while it grows (see block.c). */
+enum { SKETCH_SIZE = 8, GROUP = 64, HALF_SIGNS = 16 };
+struct projections {
+    double half[2][HALF_SIGNS][GROUP];
+};
+
+struct mixed {
+    uint64_t positional, content;
+};
+
+/* The loops of one instruction set. `single` tells that values are float, else double. */
+struct loops {
+    const char *name;
+    void (*widen)(enum format format, const void *bits, size_t count, void *values);
+    void (*sums)(int single, const void *values, size_t count, struct sums *sums);
+    void (*finite_sums)(int single, const void *values, size_t count, void *cleaned, struct sums *sums);
+    void (*centred)(int single, const void *values, size_t count, double mean, double *squares, double *rounding);
+    void (*project)(int single, const void *values, size_t count, uint64_t position, struct projections *into);
+    int (*any_nan)(enum format format, const void *bits, size_t count);
+    void (*canonical)(enum format format, const void *bits, size_t count, void *canonical);
+    void (*mix)(int width, const void *bits, size_t count, uint64_t position, struct mixed *into);
+};
+
+extern const struct loops loops_baseline, loops_avx2, loops_avx512;
+
+/* Values of the formats of 8 bits, float: [format - E4M3][bits]. */
+extern float values_of_8_bits[5][256];
+
+/* Bit patterns of NaN; largest is 0 where a format needs no canonical one. */
+struct nan_pattern {
+    uint64_t magnitude, largest, canonical;
+};
+extern const struct nan_pattern nan_patterns[FORMATS];
+
+/* The finaliser of SplitMix64, as core/mixing.py. */
+static inline uint64_t mix_word(uint64_t word)
+{
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EBu;
+    return word ^ (word >> 31);
+}
+
+static inline uint64_t key_of(uint64_t index, uint64_t seed)
+{
+    return mix_word(index * 0x9E3779B97F4A7C15u + seed);
+}
+
+/* Seeds, as core/checksums.py and core/sketches.py. */
+#define SEED_POSITION 0xA54FF53A5F1D36F1u
+#define CONTENT_KEY 0x510E527FADE682D1u
+#define SEED_D 0x6A09E667F3BCC908u
+#define SEED_W 0xBB67AE8584CAA73Bu
+#define SEED_T 0x3C6EF372FE94F82Bu
+
+#endif

@@ -1,0 +1,488 @@
+/* One pass over a tensor for all that a record keeps of it: statistics, sketch and checksums, block by block in cache.
+ *
+ * The definitions are those of core/statistics.py, core/sketches.py and core/checksums.py. */
+#include "kernels.h"
+
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* As core/statistics.py and core/sketches.py. */
+#define SAFE_SMALLEST 1e-140
+#define SAFE_LARGEST 1e140
+#define CANCELLATION 1e-4
+#define LARGE 1e280
+#define HEADROOM 0x1p-64
+
+/* ---- tables ---- */
+
+const struct nan_pattern nan_patterns[FORMATS] = {
+    [FP64] = {0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000},
+    [FP32] = {0x7FFFFFFF, 0x7F800000, 0x7FC00000},
+    [FP16] = {0x7FFF, 0x7C00, 0x7E00},
+    [BF16] = {0x7FFF, 0x7F80, 0x7FC0},
+    [E4M3] = {0x7F, 0x7E, 0x7F},
+    [E5M2] = {0x7F, 0x7C, 0x7E},
+};
+
+static const int widths[FORMATS] = {8, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8};
+
+float values_of_8_bits[5][256];
+static double lane_signs[SKETCH_SIZE][GROUP];
+
+static float value_of_8_bits(enum format format, int bits)
+{
+    int negative = bits >> 7, magnitude = bits & 0x7F;
+    int mantissa_bits = format == E4M3 || format == E4M3FNUZ ? 3 : 2;
+    int bias = format == E4M3 ? 7 : format == E4M3FNUZ ? 8 : format == E5M2 ? 15 : 16;
+    int exponent = magnitude >> mantissa_bits, mantissa = magnitude & ((1 << mantissa_bits) - 1);
+    if (format == E8M0) return bits == 0xFF ? NAN : (float)ldexp(1, bits - 127);
+    if (format == E4M3 && magnitude == 0x7F) return NAN;
+    if (format == E5M2 && exponent == 31) return mantissa ? NAN : negative ? -INFINITY : INFINITY;
+    if ((format == E4M3FNUZ || format == E5M2FNUZ) && bits == 0x80) return NAN;
+    int normal = exponent > 0;
+    float value = (float)ldexp(mantissa + (normal << mantissa_bits), (normal ? exponent : 1) - bias - mantissa_bits);
+    return negative ? -value : value;
+}
+
+__attribute__((constructor)) static void fill_tables(void)
+{
+    for (int format = E4M3; format <= E8M0; format++)
+        for (int bits = 0; bits < 256; bits++)
+            values_of_8_bits[format - E4M3][bits] = value_of_8_bits((enum format)format, bits);
+    for (int j = 0; j < SKETCH_SIZE; j++)
+        for (uint64_t lane = 0; lane < GROUP; lane++)
+            lane_signs[j][lane] = key_of(lane, SEED_W) >> j & 1 ? -1.0 : 1.0;
+}
+
+/* ---- choice of instruction set ---- */
+
+static const struct loops *chosen;
+
+__attribute__((constructor)) static void choose(void)
+{
+    chosen = &loops_baseline;
+#if defined(HAS_AVX2)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chosen = &loops_avx2;
+#endif
+#if defined(HAS_AVX512)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        chosen = &loops_avx512;
+#endif
+}
+
+/* Tells of which sources this library was made (hatch_build.py). */
+EXPORTED const char *msprobe_sources(void) { return SOURCES; }
+
+/* Names the loops in use. */
+EXPORTED const char *msprobe_instructions(void) { return chosen->name; }
+
+/* Uses the loops of that name, for tests; 0 when this machine or this build lacks them. */
+EXPORTED int msprobe_choose(const char *name)
+{
+    choose();
+    const struct loops *all[] = {
+        chosen, &loops_baseline,
+#if defined(HAS_AVX2)
+        chosen == &loops_baseline ? &loops_baseline : &loops_avx2,
+#endif
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i]->name, name)) {
+            chosen = all[i];
+            return 1;
+        }
+    return 0;
+}
+
+/* ---- a tensor as runs of memory ---- */
+
+struct walk {
+    const char *at;
+    int width, dimensions;
+    int64_t shape[MOST_DIMENSIONS], strides[MOST_DIMENSIONS], index[MOST_DIMENSIONS];
+};
+
+/* Visits elements in the order of memory, for results that do not depend on it. */
+static void sort_by_stride(struct walk *walk)
+{
+    for (int i = 0; i < walk->dimensions; i++) {
+        int64_t shape = walk->shape[i], stride = walk->strides[i];
+        if (stride < 0) {
+            walk->at += (shape - 1) * stride;
+            stride = -stride;
+        }
+        int j = i;
+        for (; j > 0 && walk->strides[j - 1] < stride; j--) {
+            walk->shape[j] = walk->shape[j - 1];
+            walk->strides[j] = walk->strides[j - 1];
+        }
+        walk->shape[j] = shape;
+        walk->strides[j] = stride;
+    }
+}
+
+/* Merges dimensions that lie together, so that a contiguous tensor has one. */
+static void merge_dimensions(struct walk *walk)
+{
+    int last = 0;
+    for (int i = 1; i < walk->dimensions; i++) {
+        if (walk->shape[i] == 1) continue;
+        if (walk->shape[last] == 1 || walk->strides[last] == walk->strides[i] * walk->shape[i]) {
+            walk->shape[last] *= walk->shape[i];
+        } else {
+            walk->shape[++last] = walk->shape[i];
+        }
+        walk->strides[last] = walk->strides[i];
+    }
+    walk->dimensions = last + 1;
+}
+
+#define COPY_STRIDED(word) \
+    do { \
+        word *to = (word *)into; \
+        for (int64_t i = 0; i < count; i++) to[i] = *(const word *)(from + i * stride); \
+    } while (0)
+
+static void copy_strided(char *into, const char *from, int64_t stride, int64_t count, int width)
+{
+    if (stride == width) {
+        memcpy(into, from, (size_t)(count * width));
+        return;
+    }
+    switch (width) {
+    case 1: COPY_STRIDED(uint8_t); break;
+    case 2: COPY_STRIDED(uint16_t); break;
+    case 4: COPY_STRIDED(uint32_t); break;
+    default: COPY_STRIDED(uint64_t);
+    }
+}
+
+/* Copies the next elements in row-major order. */
+static void gather(struct walk *walk, int64_t count, char *into)
+{
+    int inner = walk->dimensions - 1;
+    while (count) {
+        int64_t run = walk->shape[inner] - walk->index[inner];
+        if (run > count) run = count;
+        copy_strided(into, walk->at, walk->strides[inner], run, walk->width);
+        into += run * walk->width;
+        count -= run;
+        walk->index[inner] += run;
+        walk->at += run * walk->strides[inner];
+        for (int i = inner; walk->index[i] == walk->shape[i]; i--) {
+            walk->at -= walk->shape[i] * walk->strides[i];
+            walk->index[i] = 0;
+            if (i == 0) return;
+            walk->index[i - 1]++;
+            walk->at += walk->strides[i - 1];
+        }
+    }
+}
+
+/* ---- merging blocks ---- */
+
+/* Sums over blocks whose squares neither overflow nor lose bits. */
+struct total {
+    int64_t finite;
+    double low, high, sum, absolute, squares, m2;
+};
+
+/* Statistics of a part, in a form that holds over the whole range. */
+struct part {
+    int64_t finite;
+    double low, high, mean, mean_abs, m2, norm;
+};
+
+static double smaller(double a, double b) { return a < b ? a : b; }
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* Chan, Golub, LeVeque, 1979, as core/statistics.py. */
+static void add_part(struct part *into, struct part part)
+{
+    if (!part.finite) return;
+    if (!into->finite) {
+        *into = part;
+        return;
+    }
+    double finite = (double)(into->finite + part.finite);
+    double weights[] = {(double)into->finite / finite, (double)part.finite / finite};
+    double mean = into->mean * weights[0] + part.mean * weights[1];
+    double deviations[] = {into->mean - mean, part.mean - mean};
+    into->m2 += part.m2 + deviations[0] * deviations[0] * (double)into->finite +
+                deviations[1] * deviations[1] * (double)part.finite;
+    into->mean = mean;
+    into->mean_abs = into->mean_abs * weights[0] + part.mean_abs * weights[1];
+    into->low = smaller(into->low, part.low);
+    into->high = larger(into->high, part.high);
+    into->norm = hypot(into->norm, part.norm);
+    into->finite += part.finite;
+}
+
+struct state {
+    enum format format;
+    int what, single;
+    uint64_t position;
+    struct total total;
+    struct part extreme;
+    int64_t counts[ZEROS + 1];
+    struct mixed mixed;
+    int has_large;
+    struct projections *projections; /* of common blocks, and of those with values above LARGE */
+    double scratch[3][BLOCK];
+};
+
+/* The sum of squared deviations of a block whose squares are safe. */
+static double block_m2(int single, const void *values, size_t count, const struct sums *sums, int64_t finite)
+{
+    double m2 = sums->squares - sums->sum * sums->sum / (double)finite, rounding;
+    if (m2 >= CANCELLATION * sums->squares) return m2;
+        chosen->centred(single, values, count, sums->sum / (double)finite, &m2, &rounding);
+    m2 -= rounding * rounding / (double)finite;
+    return m2 > 0 ? m2 : 0;
+}
+
+/* Adds a block of doubles with values whose squares overflow or lose bits. */
+static void add_extreme(struct state *state, const double *values, size_t count, const struct sums *sums,
+                        int64_t finite, double peak)
+{
+    double *scaled = state->scratch[2], cleaned[BLOCK];
+    struct sums small;
+    for (size_t i = 0; i < count; i++) scaled[i] = values[i] / peak;
+    chosen->finite_sums(0, scaled, count, cleaned, &small);
+    double n = (double)finite;
+    add_part(&state->extreme, (struct part){
+        .finite = finite, .low = sums->low, .high = sums->high,
+        .mean = small.sum / n * peak, .mean_abs = small.absolute / n * peak,
+        .m2 = block_m2(0, scaled, count, &small, finite) * peak * peak, .norm = sqrt(small.squares) * peak,
+    });
+}
+
+static void add_statistics(struct state *state, const void *values, size_t count, const struct sums *sums)
+{
+    struct total *total = &state->total;
+    state->counts[NANS] += sums->nans;
+    state->counts[POS_INFS] += sums->pos_infs;
+    state->counts[NEG_INFS] += sums->neg_infs;
+    state->counts[ZEROS] += sums->zeros;
+    int64_t finite = (int64_t)count - sums->nans - sums->pos_infs - sums->neg_infs;
+    if (!finite) return;
+    double peak = larger(-sums->low, sums->high);
+    if (peak != 0 && !(peak > SAFE_SMALLEST && peak < SAFE_LARGEST)) {
+        add_extreme(state, values, count, sums, finite, peak);
+        return;
+    }
+    double m2 = block_m2(state->single, values, count, sums, finite);
+    if (total->finite) {
+        double deviation = sums->sum / (double)finite - total->sum / (double)total->finite;
+        m2 += deviation * deviation * ((double)total->finite / (double)(total->finite + finite)) * (double)finite;
+    }
+    total->finite += finite;
+    total->low = smaller(total->low, sums->low);
+    total->high = larger(total->high, sums->high);
+    total->sum += sums->sum;
+    total->absolute += sums->absolute;
+    total->squares += sums->squares;
+    total->m2 += m2;
+}
+
+static void add_sketch(struct state *state, const void *finite, size_t count, const struct sums *sums)
+{
+    if (larger(-sums->low, sums->high) <= LARGE || sums->low > sums->high) {
+        chosen->project(state->single, finite, count, state->position, &state->projections[0]);
+        return;
+    }
+    double *scaled = state->scratch[2];
+    for (size_t i = 0; i < count; i++) scaled[i] = ((const double *)finite)[i] * HEADROOM;
+    if (!state->has_large) memset(&state->projections[1], 0, sizeof state->projections[1]);
+    state->has_large = 1;
+    chosen->project(0, scaled, count, state->position, &state->projections[1]);
+}
+
+static void add_checksums(struct state *state, const void *bits, size_t count)
+{
+    if (chosen->any_nan(state->format, bits, count)) {
+        chosen->canonical(state->format, bits, count, state->scratch[2]);
+        bits = state->scratch[2];
+    }
+    chosen->mix(widths[state->format], bits, count, state->position, &state->mixed);
+}
+
+static void add_block(struct state *state, const void *bits, size_t count)
+{
+    if (state->what & (STATISTICS | SKETCH)) {
+        struct sums sums;
+        const void *values = bits, *finite;
+        if (state->format != FP32 && state->format != FP64) {
+            chosen->widen(state->format, bits, count, state->scratch[0]);
+            values = state->scratch[0];
+        }
+        finite = values;
+        chosen->sums(state->single, values, count, &sums);
+        if (!isfinite(sums.absolute)) {
+            finite = state->scratch[1];
+            chosen->finite_sums(state->single, values, count, state->scratch[1], &sums);
+        }
+        if (state->what & STATISTICS) add_statistics(state, values, count, &sums);
+        if (state->what & SKETCH) add_sketch(state, finite, count, &sums);
+    }
+    if (state->what & CHECKSUMS) add_checksums(state, bits, count);
+    state->position += count;
+}
+
+/* ---- results ---- */
+
+static void write_statistics(const struct state *state, double *floats, int64_t *counts)
+{
+    const struct total *total = &state->total;
+    struct part whole = {0}, common = {.finite = total->finite};
+    if (common.finite) {
+        double n = (double)total->finite;
+        common = (struct part){total->finite, total->low, total->high, total->sum / n, total->absolute / n,
+                               total->m2, sqrt(total->squares)};
+    }
+    add_part(&whole, common);
+    add_part(&whole, state->extreme);
+    memcpy(counts, state->counts, sizeof state->counts);
+    if (!whole.finite) {
+        for (int i = MIN; i <= NORM; i++) floats[i] = NAN;
+        return;
+    }
+    floats[MIN] = whole.low;
+    floats[MAX] = whole.high;
+    floats[MEAN] = whole.mean;
+    floats[MEAN_ABS] = whole.mean_abs;
+    floats[M2] = whole.m2;
+    floats[NORM] = whole.norm;
+}
+
+/* Applies the signs T and W; uses up the rows. */
+static void fold(struct projections *projections, double *sketch)
+{
+    for (int half = 0; half < 2; half++) {
+        double (*rows)[GROUP] = projections->half[half];
+        for (int bit = 0; bit < SKETCH_SIZE / 2; bit++) {
+            double signed_sum[GROUP] = {0}, projection = 0;
+            for (int row = 0; row < HALF_SIGNS >> (bit + 1); row++)
+                for (int lane = 0; lane < GROUP; lane++) {
+                    double even = rows[2 * row][lane], odd = rows[2 * row + 1][lane];
+                    signed_sum[lane] += even - odd;
+                    rows[row][lane] = even + odd;
+                }
+            const double *signs = lane_signs[half * SKETCH_SIZE / 2 + bit];
+            for (int lane = 0; lane < GROUP; lane++) projection += signed_sum[lane] * signs[lane];
+            sketch[half * SKETCH_SIZE / 2 + bit] = projection;
+        }
+    }
+}
+
+static void write_sketch(struct state *state, double *floats)
+{
+    double large[SKETCH_SIZE];
+    fold(&state->projections[0], floats + PROJECTIONS);
+    if (!state->has_large) return;
+    fold(&state->projections[1], large);
+    for (int j = 0; j < SKETCH_SIZE; j++) floats[PROJECTIONS + j] += large[j] / HEADROOM;
+}
+
+/* ---- entry ---- */
+
+/* Denormal numbers must not be flushed to zero, as some programs ask for themselves; gives what to restore. */
+#if defined(__x86_64__)
+static unsigned plain_arithmetic(void)
+{
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(0x1F80);
+    return before;
+}
+static void restore_arithmetic(unsigned before) { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+static uint64_t plain_arithmetic(void)
+{
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+    return before;
+}
+static void restore_arithmetic(uint64_t before) { __asm__ volatile("msr fpcr, %0" : : "r"(before)); }
+#else
+static int plain_arithmetic(void) { return 0; }
+static void restore_arithmetic(int before) { (void)before; }
+#endif
+
+static void measure_walk(struct walk *walk, struct state *state)
+{
+    double gathered[BLOCK];
+    int64_t left = 1;
+    int contiguous = walk->dimensions == 1 && walk->strides[0] == walk->width;
+    for (int i = 0; i < walk->dimensions; i++) left *= walk->shape[i];
+    while (left) {
+        /* Blocks begin at multiples of BLOCK of the whole tensor. */
+        int64_t count = BLOCK - (int64_t)(state->position % BLOCK);
+        if (count > left) count = left;
+        if (contiguous) {
+            add_block(state, walk->at, (size_t)count);
+            walk->at += count * walk->width;
+        } else {
+            gather(walk, count, (char *)gathered);
+            add_block(state, gathered, (size_t)count);
+        }
+        left -= count;
+    }
+}
+
+static int measure(struct walk *walk, enum format format, int what, uint64_t offset, double *floats, int64_t *counts)
+{
+    struct projections projections[2];
+    struct state state;
+    memset(&state, 0, offsetof(struct state, scratch));
+    state.format = format;
+    state.what = what;
+    state.single = format != FP64 && format < INT32;
+    state.position = offset;
+    state.projections = projections;
+    state.total.low = INFINITY;
+    state.total.high = -INFINITY;
+    if (what & SKETCH) memset(&projections[0], 0, sizeof projections[0]);
+    if (what == STATISTICS) sort_by_stride(walk);
+    merge_dimensions(walk);
+    measure_walk(walk, &state);
+    if (what & STATISTICS) write_statistics(&state, floats, counts);
+    if (what & SKETCH) write_sketch(&state, floats);
+    if (what & CHECKSUMS) {
+        counts[CHECKSUM] = (int64_t)state.mixed.positional;
+        counts[CONTENT_SUM] = (int64_t)state.mixed.content;
+    }
+    return 0;
+}
+
+/* Measures a tensor of any layout; `layout` is its shape, then its strides in elements. */
+EXPORTED int msprobe_measure(const void *data, int format, int what, int dimensions, const int64_t *layout,
+                             uint64_t offset, double *floats, int64_t *counts)
+{
+    struct walk walk = {.at = data, .dimensions = dimensions};
+    if (format < 0 || format >= FORMATS || dimensions < 1 || dimensions > MOST_DIMENSIONS) return 1;
+    walk.width = widths[format];
+    for (int i = 0; i < dimensions; i++) {
+        walk.shape[i] = layout[i];
+        walk.strides[i] = layout[dimensions + i] * walk.width;
+    }
+    __auto_type before = plain_arithmetic();
+    int failed = measure(&walk, (enum format)format, what, offset, floats, counts);
+    restore_arithmetic(before);
+    return failed;
+}
+
+/* Measures `count` elements that lie one after the other. */
+EXPORTED int msprobe_measure_run(const void *data, int format, int what, int64_t count, uint64_t offset,
+                                 double *floats, int64_t *counts)
+{
+    int64_t layout[] = {count, 1};
+    return msprobe_measure(data, format, what, 1, layout, offset, floats, counts);
+}
