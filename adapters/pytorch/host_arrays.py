@@ -1,4 +1,4 @@
-"""NumPy's view of torch tensors in host memory, without a copy wherever NumPy has the format."""
+"""Torch tensors in host memory, for the C kernels as they lie, for NumPy without a copy wherever it has the format."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from msprobe.adapters.pytorch.device_statistics import real_blocks
 from msprobe.adapters.pytorch.dtypes import TORCH_DTYPES
+from msprobe.core.kernels.arrays import FORMATS, Result, measure_memory
 from msprobe.core.statistics import BLOCK, flat_blocks, real_elements
 
 Array = NDArray[Any]
@@ -21,7 +22,19 @@ _WIDER: Final = {
     for name in ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "fp8_e8m0", "complex32")
     if name in TORCH_DTYPES
 }
+#: What the kernels call each dtype.
+_FORMS: Final = {TORCH_DTYPES[name]: form for name, form in FORMATS.items() if name in TORCH_DTYPES}
 _UNSIGNED: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def measure(values: Tensor, what: int) -> Result | None:
+    """Measures a tensor where it lies (``core.kernels``); None where only NumPy can."""
+    form = _FORMS.get(values.dtype)
+    if form is None:
+        return None
+    written = _written_out(values)
+    strides = None if written.is_contiguous() else written.stride()
+    return measure_memory(written.data_ptr(), form, what, written.shape, strides)
 
 
 def blocks(values: Tensor) -> Iterator[Array]:

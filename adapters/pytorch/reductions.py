@@ -1,16 +1,18 @@
 """The reducer for torch: turns tensors into rows of numbers where they live, and copies them once.
 
 On an accelerator every number is computed by operators enqueued on the current stream and written into a table on that
-device; nothing waits until ``collect``. On CPU there is nothing to wait for, so NumPy works on the tensor's own memory.
-Neither touches random state, autograd, or what modes and subclasses of the user see (``isolation``).
+device; nothing waits until ``collect``. On CPU there is nothing to wait for, so the C kernels, or NumPy where there are
+none, work on the tensor's own memory. Neither touches random state, autograd, or what modes and subclasses of the user
+see (``isolation``).
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -32,6 +34,7 @@ from msprobe.adapters.pytorch.slot_tables import (
 )
 from msprobe.core import sketches
 from msprobe.core.checksums import checksums
+from msprobe.core.kernels import arrays
 from msprobe.core.row_statistics import measure_rows
 from msprobe.core.sketches import sketch_blocks
 from msprobe.core.statistics import Statistics, measure_blocks, merge
@@ -101,19 +104,14 @@ class TorchReducer:
             return RowSnapshot({name: self._to_host(column).numpy() for name, column in measured.items()})
 
     def _measure_on_host(self, values: Tensor, what: frozenset[str]) -> int:
-        measured, sketched = _measure_blocks(host_arrays.blocks(values), what)
-        sums = checksums(host_arrays.bits(values), dtype_name(values.dtype)) if "checksums" in what else None
+        result = host_arrays.measure(values, _code(what)) or _measure_by_numpy(values, what)
         with self._lock:
-            floats, counts = self._host.new_row(self._next_slot())
-            if measured is not None:
-                s = measured
-                floats[STATISTICS_FLOATS] = (s.min, s.max, s.mean, s.mean_abs, s.m2, s.norm)
-                counts[STATISTICS_COUNTS] = (s.nan, s.pos_inf, s.neg_inf, s.zero)
-            if sketched is not None:
-                floats[SKETCH] = sketched
-            if sums is not None:
-                counts[CHECKSUMS] = np.array(sums, np.uint64).view(np.int64)
-            return self._count - 1
+            slot = self._next_slot()
+            rows = self._host.new_row(slot)
+            for name in what & _PLACES.keys():
+                for i, place in _PLACES[name]:
+                    rows[i][place] = result[i][place]
+        return slot
 
     def _measure_on_device(self, values: Tensor, what: frozenset[str]) -> int:
         with self._lock:
@@ -171,6 +169,36 @@ class RowSnapshot:
     """Row statistics of one tensor on the host; on an accelerator valid once ``collect`` has returned."""
 
     columns: Mapping[str, Array]
+
+
+#: What can be asked: where its numbers stand in a row of floats (0) and in one of counts (1), and its code in C.
+_PLACES: Final = {
+    "statistics": ((0, STATISTICS_FLOATS), (1, STATISTICS_COUNTS)),
+    "sketch": ((0, SKETCH),),
+    "checksums": ((1, CHECKSUMS),),
+}
+_CODES: Final = {"statistics": arrays.STATISTICS, "sketch": arrays.SKETCH, "checksums": arrays.CHECKSUMS}
+
+
+@functools.cache
+def _code(what: frozenset[str]) -> int:
+    return sum(_CODES[name] for name in what & _CODES.keys())
+
+
+def _measure_by_numpy(values: Tensor, what: frozenset[str]) -> tuple[Array, Array]:
+    """Gives rows of floats and of counts, in the order of the kernels' results."""
+    floats, counts = (rows[0] for rows in empty_rows(1))
+    measured, sketched = _measure_blocks(host_arrays.blocks(values), what)
+    if measured is not None:
+        s = measured
+        floats[STATISTICS_FLOATS] = (s.min, s.max, s.mean, s.mean_abs, s.m2, s.norm)
+        counts[STATISTICS_COUNTS] = (s.nan, s.pos_inf, s.neg_inf, s.zero)
+    if sketched is not None:
+        floats[SKETCH] = sketched
+    if "checksums" in what:
+        sums = checksums(host_arrays.bits(values), dtype_name(values.dtype))
+        counts[CHECKSUMS] = np.array(sums, np.uint64).view(np.int64)
+    return floats, counts
 
 
 def _measure_blocks(blocks: Iterable[Array], what: frozenset[str]) -> tuple[Statistics | None, Array | None]:

@@ -9,15 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from msprobe.core.kernels.arrays import COUNTS, FLOATS, SUMS
 from msprobe.core.records import SKETCH_SIZE
 
 Array = NDArray[Any]
 
-#: Order of the columns of the float64 and of the int64 table; sketch and checksums stand behind.
-FLOATS: Final = ("min", "max", "mean", "mean_abs", "m2", "norm")
-COUNTS: Final = ("nan", "pos_inf", "neg_inf", "zero")
-SUMS: Final = ("checksum", "content_sum")
-
+# Columns of the float64 and of the int64 table, as in the kernels' results: sketch and checksums stand behind.
 STATISTICS_FLOATS: Final = slice(0, len(FLOATS))
 SKETCH: Final = slice(len(FLOATS), len(FLOATS) + SKETCH_SIZE)
 STATISTICS_COUNTS: Final = slice(0, len(COUNTS))

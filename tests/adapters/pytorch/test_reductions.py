@@ -1,5 +1,6 @@
 """The torch reducer against the NumPy reference, for every format, layout, device path and surrounding."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -10,20 +11,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from msprobe.adapters.pytorch.dtypes import TORCH_DTYPES, dtype_name, torch_dtype
 from msprobe.adapters.pytorch.reductions import TorchReducer
-from msprobe.core import checksums, row_statistics, sketches, statistics
+from msprobe.core import checksums, kernels, row_statistics, sketches, statistics
 from msprobe.core.dtypes import FORMATS
 from msprobe.core.records import SKETCH_SIZE
 
 EVERYTHING = frozenset({"statistics", "sketch", "checksums"})
-#: The path of CPU tensors, and that of accelerators run on the CPU.
-PATHS: dict[str, dict[str, frozenset[str]]] = {"host": {}, "device": {"host_devices": frozenset()}}
+#: The path of CPU tensors, the same without C kernels, and that of accelerators run on the CPU.
+PATHS: dict[str, dict[str, frozenset[str]]] = {"host": {}, "numpy": {}, "device": {"host_devices": frozenset()}}
 FLOATS = ("min", "max", "mean", "mean_abs", "m2", "norm")
 COUNTS = ("nan", "pos_inf", "neg_inf", "zero")
 
 
 @pytest.fixture(params=PATHS)
 def reducer(request):
-    return TorchReducer(**PATHS[request.param])
+    with kernels.without() if request.param == "numpy" else contextlib.nullcontext():
+        yield TorchReducer(**PATHS[request.param])
 
 
 def tensor_of(name, shape=(7, 130), seed=0):
@@ -60,7 +62,9 @@ def assert_measured(reducer, *tensors):
     columns = reducer.collect()
     for slot, tensor in zip(slots, tensors, strict=True):
         values = doubles(tensor)
-        expected = statistics.measure(values)
+        with kernels.without():
+            expected, sketch = statistics.measure(values), sketches.sketch(values)
+            sums = checksums.checksums(raw_bits(tensor), dtype_name(tensor.dtype))
         norm = np.nan_to_num(expected.norm)
         for name in FLOATS:
             slack = 1e-13 * {"mean": np.nan_to_num(expected.mean_abs), "m2": norm * norm}.get(name, 0.0)
@@ -69,8 +73,7 @@ def assert_measured(reducer, *tensors):
             )
         for name in COUNTS:
             assert columns[name][slot] == getattr(expected, name), name
-        np.testing.assert_allclose(columns["sketch"][slot], sketches.sketch(values), rtol=1e-12, atol=1e-12 * norm)
-        sums = checksums.checksums(raw_bits(tensor), dtype_name(tensor.dtype))
+        np.testing.assert_allclose(columns["sketch"][slot], sketch, rtol=1e-12, atol=1e-12 * norm)
         assert (columns["checksum"][slot], columns["content_sum"][slot]) == sums
 
 
