@@ -200,6 +200,8 @@ def _project_run(piece: Array, position: int) -> Doubles:
     projection = _sum_groups(padded, factors)
     if not math.isfinite(projection.sum()):
         padded[~np.isfinite(padded)] = 0.0
+        projection = _sum_groups(padded, factors)
+    if not math.isfinite(projection.sum()):
         projection = _sum_groups(padded * HEADROOM, factors) / HEADROOM
     return projection
 

@@ -40,7 +40,7 @@ class Library:
     choose: Any
 
 
-def load(path: Path = PATH) -> Library:
+def load(path: Path) -> Library:
     """Loads a library; OSError or AttributeError, with the reason, where it is none of ours."""
     short, long = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
     short.msprobe_instructions.restype = short.msprobe_sources.restype = ctypes.c_char_p
@@ -68,7 +68,7 @@ def _load_if_wanted() -> tuple[Library | None, str]:
     if not PATH.exists():
         return None, "this installation was built without a C compiler"
     try:
-        return load(), ""
+        return load(PATH), ""
     except (OSError, AttributeError) as error:
         return None, f"the compiled library does not load: {error}"
 

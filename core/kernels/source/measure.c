@@ -441,6 +441,7 @@ static int measure(struct walk *walk, enum format format, int what, uint64_t off
 {
     struct projections projections[2];
     struct state state;
+    if (!what) return 0;
     memset(&state, 0, offsetof(struct state, scratch));
     state.format = format;
     state.what = what;
