@@ -216,7 +216,7 @@ def _judge(table: PairTable, constants: Constants, bar: Progress) -> Judged:
         errors = measure_errors(table, TensorReader(table).measure, bar)
         flow = build_flow(table)
         bounds = local_bounds(table, errors, flow, constants)
-        decisions = decide(table, errors, bounds, flow)
+        decisions = decide(table, errors, bounds, flow, constants)
         return Judged(table, errors, relative(errors, table), bounds, flow, decisions, constants)
 
 

@@ -32,6 +32,8 @@ class Constants:
     #: Amplification allowed to code between sites. Softmax amplifies by the size of its logits, 10 to 20 in trained
     #: models.
     own_code_gain: float = 16.0
+    #: The error of a fault has a direction, and may be amplified this many times more than an error of rounding.
+    fault_gain: float = 4.0
     #: Operands of this mean size are masks, not quantities; they are left out of cancellation.
     mask_size: float = 1e15
     #: An optimizer that divides by the gradient's size (Adam) turns a relative gradient error e into an update error of

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from msprobe.core.verdicts.bounds import Bounds
+    from msprobe.core.verdicts.constants import Constants
     from msprobe.core.verdicts.errors import Errors
     from msprobe.core.verdicts.flow import Edges, Flow
     from msprobe.core.verdicts.table import PairTable
@@ -35,7 +36,7 @@ class Decisions:
     tainted: NDArray[np.bool_]
 
 
-def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Decisions:
+def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constants: Constants) -> Decisions:
     """Decides all rows."""
     judgeable = table.matched & (~np.isnan(errors.difference) | errors.nonfinite) & ~np.isnan(bounds.total)
     edges = np.concatenate([flow.edges, flow.across_steps])
@@ -48,6 +49,9 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow) -> Deci
     blind = (_without_judged_source(table, judgeable, edges) | _of_optimizer(table, flow)) & flagged
     flagged &= ~blind & ~flips
     tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
+    with np.errstate(invalid="ignore"):
+        explained = errors.difference <= bounds.local + constants.fault_gain * (bounds.total - bounds.local)
+    flagged &= ~(tainted & explained & ~errors.nonfinite)
     decisions = Decisions(
         np.full(len(table), "", dtype=object), np.full(len(table), "", dtype=object), flagged, tainted
     )

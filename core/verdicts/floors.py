@@ -77,5 +77,5 @@ def _replaced(bounds: Bounds, rows: NDArray[np.bool_], allowed: NDArray[np.float
 
 
 def _decide_again(judged: Judged, errors: Errors, bounds: Bounds) -> Judged:
-    decisions = decide(judged.table, errors, bounds, judged.flow)
+    decisions = decide(judged.table, errors, bounds, judged.flow, judged.constants)
     return replace(judged, errors=errors, relative=relative(errors, judged.table), bounds=bounds, decisions=decisions)
