@@ -1,5 +1,7 @@
 # The whole developer manual. Every target installs what it needs into .venvs/ first.
 PYTHON ?= python3
+# Processes that tests run in.
+JOBS ?= 2
 BIN := .venvs/dev/bin
 INSTALLED := .venvs/dev/.installed
 export OMP_NUM_THREADS ?= 1
@@ -20,7 +22,7 @@ test: check ## everything that must hold: check, generated docs, the wheel in a 
 	$(BIN)/cog --check -I . docs/cli.md docs/plugins.md
 	bash .ci/smoke $(BIN)/python .cache/smoke
 	$(BIN)/python .ci/frameworks
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS)
 
 check: $(INSTALLED) ## lint, format, import contracts, types
 	$(BIN)/ruff check
