@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.sites import Direction, Role
-from msprobe.core.verdicts.facts import FactTable, differing_facts
+from msprobe.core.verdicts.facts import FactTable, differing_facts, differing_random_states
 from msprobe.core.verdicts.table import DIRECTIONS, PairTable, Side
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Ratios that bugs make: sums instead of means, a step counted twice, a sign. Powers of two up to a large mesh, and
 #: small counts.
 _FACTORS = tuple(sorted({*range(2, 17), *(2**k for k in range(5, 13))}))
+
+#: Words in the classes of modules and operators that draw random numbers.
+_RANDOM = ("dropout", "bernoulli", "rand", "multinomial", "normal_", "uniform", "exponential")
 
 #: How many rows of a source are looked at for a common factor; a bug that holds for these holds for all.
 _TRIED_ROWS = 64
@@ -45,6 +48,7 @@ class EvidenceFinder:
     def evidence(self, rows: list[int], node: str, *, error: float, bound: float) -> tuple[str, ...]:
         """Gives sentences, the most telling first."""
         found = [*self._leftover(rows), *self._factor(rows), *self._nonfinite(rows[0]), *self._scalars(node)]
+        found += self._random_state(rows[0])
         if np.isfinite(error):
             explained = (
                 f"rounding and its inputs explain {bound:.1e}" if np.isfinite(bound) else "nothing there explains any"
@@ -65,6 +69,16 @@ class EvidenceFinder:
             f"{d.name}: {d.candidate} in the candidate, {d.reference} in the reference"
             for d in self._facts.get(node, ())
         ]
+
+    def _random_state(self, row: int) -> list[str]:
+        """Quotes differing random states where the node draws random numbers."""
+        site = self._table.site[row]
+        classes = f"{self._table.sites.candidate_class[site]} {self._table.sites.reference_class[site]}".lower()
+        if not any(word in classes for word in _RANDOM):
+            return []
+        match = next(m for m in self._table.matches if m.rank == self._table.rank[row])
+        names = differing_random_states(match).get(int(self._table.step[row]), ())
+        return [f"random states differ at the start of the step: {', '.join(names)}"] if names else []
 
     def _factor(self, rows: list[int]) -> list[str]:
         factors = {self.exact_factor(row) for row in rows[:_TRIED_ROWS]}

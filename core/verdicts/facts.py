@@ -61,6 +61,25 @@ def differing_facts(tables: Sequence[FactTable]) -> list[ContextDifference]:
     return list(found.values())
 
 
+def differing_random_states(match: RankMatch) -> dict[int, tuple[str, ...]]:
+    """Gives, by step, the random generators whose states differ at its start."""
+    sides = []
+    for run in (match.candidate, match.reference):
+        state: dict[str, str] = {}
+        by_step: dict[int, dict[str, str]] = {}
+        for fact in run.facts:
+            if fact.node < 0 and fact.kind == "rng":
+                state = {**state, fact.name: _text(fact.value)}
+                by_step[fact.step] = state
+        sides.append(by_step)
+    found: dict[int, tuple[str, ...]] = {}
+    for step in sides[0].keys() & sides[1].keys():
+        states = [side[step] for side in sides]
+        differing = [name for name in states[0].keys() & states[1].keys() if states[0][name] != states[1][name]]
+        found[step] = tuple(sorted(differing))
+    return found
+
+
 def differing_headers(
     candidate: Mapping[str, object], reference: Mapping[str, object], kind: str
 ) -> list[ContextDifference]:
