@@ -27,7 +27,9 @@ def test_it_keeps_the_promise_of_the_protocol(comparator):
 
 
 @pytest.mark.parametrize(
-    ("comparator", "expected"), list(zip(DIFFERENCES, [1 / 3, 1.0, 3.0, 1.0], strict=True)), ids=str
+    ("comparator", "expected"),
+    list(zip(DIFFERENCES, [1 / 3, 1.0, 3.0, 1.0], strict=True)),
+    ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_values(comparator, expected):
     candidate, reference = statistics([-1, 1, 1, 1]), statistics([0, 0, 0, 0])
