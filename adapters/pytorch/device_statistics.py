@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from msprobe.adapters.pytorch.slot_tables import COUNTS, FLOATS
+from msprobe.core.kernels.arrays import COUNTS, FLOATS
 
 #: Elements worked on at a time; bounds the float64 copy to 128 MiB.
 BLOCK: Final = 2**24

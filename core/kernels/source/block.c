@@ -230,10 +230,20 @@ static void project(int single, const void *values, size_t count, uint64_t posit
     static void mix_##word(const word *bits, size_t count, uint64_t position, struct mixed *into) \
     { \
         uint64_t positional = 0, content = 0; \
-        for (size_t i = 0; i < count; i++) { \
-            uint64_t wide = bits[i]; \
-            content += mix_word(wide + CONTENT_KEY); \
-            positional += mix_word(wide + key_of(position + i, SEED_POSITION)); \
+        if (position + count <= FIRST_KEYS) { \
+            const uint64_t *keys = first_keys + position; \
+            for (size_t i = 0; i < count; i++) { \
+                uint64_t wide = bits[i]; \
+                content += mix_word(wide + CONTENT_KEY); \
+                positional += mix_word(wide + keys[i]); \
+            } \
+        } else { \
+            uint64_t start = position * GOLDEN + SEED_POSITION; \
+            for (size_t i = 0; i < count; i++) { \
+                uint64_t wide = bits[i]; \
+                content += mix_word(wide + CONTENT_KEY); \
+                positional += mix_word(wide + mix_word(start + multiples[i])); \
+            } \
         } \
         into->positional += positional; \
         into->content += content; \

@@ -71,10 +71,16 @@ static inline uint64_t mix_word(uint64_t word)
     return word ^ (word >> 31);
 }
 
+#define GOLDEN 0x9E3779B97F4A7C15u
+
 static inline uint64_t key_of(uint64_t index, uint64_t seed)
 {
-    return mix_word(index * 0x9E3779B97F4A7C15u + seed);
+    return mix_word(index * GOLDEN + seed);
 }
+
+/* Keys of the first positions, which most tensors need; and what a key of the others begins with. */
+enum { FIRST_KEYS = 128 * BLOCK };
+extern uint64_t first_keys[FIRST_KEYS], multiples[BLOCK];
 
 /* Seeds, as core/checksums.py and core/sketches.py. */
 #define SEED_POSITION 0xA54FF53A5F1D36F1u

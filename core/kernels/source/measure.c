@@ -32,6 +32,7 @@ const struct nan_pattern nan_patterns[FORMATS] = {
 static const int widths[FORMATS] = {8, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8};
 
 float values_of_8_bits[5][256];
+uint64_t first_keys[FIRST_KEYS], multiples[BLOCK];
 static double lane_signs[SKETCH_SIZE][GROUP];
 
 static float value_of_8_bits(enum format format, int bits)
@@ -54,6 +55,8 @@ __attribute__((constructor)) static void fill_tables(void)
     for (int format = E4M3; format <= E8M0; format++)
         for (int bits = 0; bits < 256; bits++)
             values_of_8_bits[format - E4M3][bits] = value_of_8_bits((enum format)format, bits);
+    for (uint64_t i = 0; i < FIRST_KEYS; i++) first_keys[i] = key_of(i, SEED_POSITION);
+    for (uint64_t i = 0; i < BLOCK; i++) multiples[i] = i * GOLDEN;
     for (int j = 0; j < SKETCH_SIZE; j++)
         for (uint64_t lane = 0; lane < GROUP; lane++)
             lane_signs[j][lane] = key_of(lane, SEED_W) >> j & 1 ? -1.0 : 1.0;
@@ -416,6 +419,14 @@ static int plain_arithmetic(void) { return 0; }
 static void restore_arithmetic(int before) { (void)before; }
 #endif
 
+/* Blocks by which memory is asked for before it is needed, while another block is computed on. */
+enum { AHEAD = 2, CACHE_LINE = 64 };
+
+static void prefetch(const char *from, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += CACHE_LINE) __builtin_prefetch(from + i, 0, 2);
+}
+
 static void measure_walk(struct walk *walk, struct state *state)
 {
     double gathered[BLOCK];
@@ -427,6 +438,7 @@ static void measure_walk(struct walk *walk, struct state *state)
         int64_t count = BLOCK - (int64_t)(state->position % BLOCK);
         if (count > left) count = left;
         if (contiguous) {
+            prefetch(walk->at + AHEAD * count * walk->width, count * walk->width);
             add_block(state, walk->at, (size_t)count);
             walk->at += count * walk->width;
         } else {

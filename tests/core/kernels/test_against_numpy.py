@@ -31,6 +31,7 @@ EVERYTHING = arrays.STATISTICS | arrays.SKETCH | arrays.CHECKSUMS
 def instructions(request):
     """Runs every test with each set of instructions that this machine has."""
     library = current()
+    assert library is not None
     best = library.instructions()
     if not library.choose(request.param.encode()):
         pytest.skip(f"no {request.param} here")
@@ -236,7 +237,7 @@ def test_every_value_of_the_narrow_formats(name):
     values = of_bits(name, bits)
     for count in (1, 3, 8) if size == 256 else (1,):
         tiled = np.tile(bits, count)
-        floats, counts = arrays.measure_array(tiled, EVERYTHING, form=arrays.FORMATS[name])
+        floats, counts = measured_bits(tiled, name)
         measured = Statistics(np.isfinite(values).sum() * count, *floats[:6], *counts[:4])
         with kernels.without():
             expected = measure(np.tile(values, count))
@@ -250,7 +251,7 @@ def test_each_value_of_a_narrow_format_alone(name):
     size = 2**16 if name in ("bf16", "fp16") else 2**8
     bits = np.arange(0, size, 37 if size > 256 else 1).astype("u2" if size > 256 else "u1")
     for one, value in zip(bits, of_bits(name, bits), strict=True):
-        floats, counts = arrays.measure_array(np.array([one] * 9), arrays.STATISTICS, form=arrays.FORMATS[name])
+        floats, counts = measured_bits(np.array([one] * 9), name)
         assert (counts[0] == 9) == math.isnan(value)
         if math.isfinite(value):
             assert floats[:2].tolist() == [value, value]

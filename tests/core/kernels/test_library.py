@@ -69,7 +69,9 @@ def test_the_library_is_made_of_these_sources():
         pytest.skip("not a checkout")
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import hatch_build, pathlib;"
     program += f"print(hatch_build.digest(pathlib.Path({str(ROOT / 'core' / 'kernels' / 'source')!r})))"
-    assert run(program) == library.current().sources
+    loaded = library.current()
+    assert loaded is not None
+    assert run(program) == loaded.sources
 
 
 @with_kernels
