@@ -230,6 +230,12 @@ def of_bits(name, bits):
     return np.array([decoded(name, int(b)) for b in bits])
 
 
+def measured_bits(bits, name):
+    result = arrays.measure_array(bits, EVERYTHING, form=arrays.FORMATS[name])
+    assert result is not None
+    return result
+
+
 @pytest.mark.parametrize("name", ["bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "fp8_e8m0"])
 def test_every_value_of_the_narrow_formats(name):
     size = 2**16 if name in ("bf16", "fp16") else 2**8
