@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ _MEASURED_COLUMNS = tuple(c for c in RECORD_COLUMNS if c.wanted_by in ("statisti
 
 
 class PendingRecords:
-    """Rows of records in order of execution, flat in one array: adding one costs well under a microsecond.
+    """Rows of records in order of execution: adding one costs well under a microsecond.
 
     A record may share the numbers of an earlier one. Those of the batch before are kept for that.
     """
@@ -30,7 +30,7 @@ class PendingRecords:
         #: Number of the first record that is pending, and of the next one.
         self.first = 0
         self.next = 0
-        self._rows = array("q")
+        self._rows: list[tuple[int, ...]] = []
         self._earlier: Columns = {}
         self._earlier_first = 0
 
@@ -42,7 +42,7 @@ class PendingRecords:
 
         A slot from 0 on is one of the reducer's, -1 none, and -2 - i is row i of the batch before.
         """
-        self._rows.extend(row)
+        self._rows.append(row)
         self.next += 1
         return self.next - 1
 
@@ -53,8 +53,7 @@ class PendingRecords:
         """
         known: tuple[int, ...]
         if self.first <= seq < self.next:
-            begin = (seq - self.first) * _WIDTH
-            known = tuple(self._rows[begin + 3 : begin + _WIDTH])
+            known = self._rows[seq - self.first][3:]
         elif self._earlier and self._earlier_first <= seq < self.first:
             row = seq - self._earlier_first
             known = (*(int(self._earlier[name][row]) for name in _ROW[3:-1]), -2 - row)
@@ -65,7 +64,8 @@ class PendingRecords:
 
     def take(self, measured: Mapping[str, Array] | None) -> Columns:
         """Gives the pending records as columns and starts anew; ``measured`` None: measuring failed for all."""
-        rows = np.array(self._rows, np.int64).reshape(-1, _WIDTH)
+        count = len(self._rows) * _WIDTH
+        rows = np.fromiter(chain.from_iterable(self._rows), np.int64, count).reshape(-1, _WIDTH)
         taken = dict(zip(_ROW, rows.T, strict=True))
         slots = taken.pop("slot")
         if measured is None:
@@ -77,7 +77,7 @@ class PendingRecords:
         columns |= {name: values.astype(dtypes[name]) for name, values in taken.items()}
         columns |= self._numbers(slots, columns["has"], measured or {})
         self._earlier, self._earlier_first = columns, self.first
-        self._rows = array("q")
+        self._rows = []
         self.first = self.next
         return columns
 

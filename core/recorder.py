@@ -68,12 +68,15 @@ class Recorder:
         self._site_nodes: list[int] = []
         self._failed_sites: set[int] = set()
         self._forms: dict[Form, int] = {}
+        #: The same by identity, of those that ``_forms`` keeps alive.
+        self._form_numbers: dict[int, int] = {}
         self._stacks: dict[tuple[str, ...], int] = {}
         self._edges: set[tuple[int, int]] = set()
         self._has: dict[frozenset[str], tuple[int, frozenset[str]]] = {}
         self._copies: list[tuple[int, Snapshot]] = []
         self._row_copies: list[tuple[int, RowSnapshot]] = []
         self._copied_bytes = 0
+        self._most_copied = options.queue_bytes // FLUSH_SHARE
         self._saved_bytes = 0
         self._budget_spent = False
         self._since = time.monotonic()
@@ -277,10 +280,12 @@ class Recorder:
         return plan
 
     def _form(self, form: Form) -> int:
-        number = self._forms.get(form)
+        number = self._form_numbers.get(id(form))
         if number is None:
-            number = self._forms[form] = len(self._forms)
-            self._batch.forms.append(form)
+            number = self._forms.get(form)
+            if number is None:
+                number = self._forms[form] = self._form_numbers[id(form)] = len(self._forms)
+                self._batch.forms.append(form)
         return number
 
     def _copy(self, seq: int, tensor: Any) -> bool:
@@ -312,11 +317,12 @@ class Recorder:
 
     def _is_long(self) -> bool:
         """Tells whether so much is pending that it should not wait for the end of the step."""
-        pending, now = len(self._records), time.monotonic()
+        records, now = self._records, time.monotonic()
+        pending = records.next - records.first
         if pending <= 1:
             self._since = now
         long = pending >= FLUSH_RECORDS or now - self._since > FLUSH_SECONDS
-        return long or self._copied_bytes > self._options.queue_bytes // FLUSH_SHARE
+        return long or self._copied_bytes > self._most_copied
 
     def _flush(self, *, complete: bool, last: bool = False) -> None:
         batch, self._batch = self._batch, Batch(step=self.step)

@@ -11,7 +11,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -43,8 +43,7 @@ class ModuleCall:
     graph_task: int = NO_BACKWARD
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where an operator runs: direction, module path (None outside of modules) and micro-step where known."""
 
     path: str | None

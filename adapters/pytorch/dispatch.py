@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msprobe.adapters.pytorch.compiled import has_compiled
-from msprobe.adapters.pytorch.contents import Contents
+from msprobe.adapters.pytorch.contents import Content, Contents
 from msprobe.adapters.pytorch.dynamo import UncompiledMode
 from msprobe.adapters.pytorch.formulas import Formulas
-from msprobe.adapters.pytorch.operators import describe_value, is_bookkeeping, operands_of, operator_of, outputs_of
+from msprobe.adapters.pytorch.operators import describe_value, operands_of, operator_of, outputs_of
 from msprobe.adapters.pytorch.python_api import is_in_compiled_code, python_api
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.core.errors import RecordingError
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 OUTSIDE = "outside"
 OPTIMIZER = "optimizer"
+#: Arguments of these types are the same when they are equal.
+_UNCHANGEABLE = (int, float, bool, str)
 _COMPILED = (
     "the model holds compiled modules, and operators inside compiled code cannot be recorded. "
     "Record at level 'module', or set allow_decompile to run them uncompiled (the run is then marked altered)."
@@ -65,25 +67,35 @@ def refuse_compiled(model: torch.nn.Module, options: RecordOptions, recorder: Re
     recorder.event("altered", "compiled regions run uncompiled while operators are recorded")
 
 
+@dataclass(slots=True)
+class _Sites:
+    """What is known of the n-th call of an operator in one module and direction: its sites, and its plain arguments."""
+
+    number: int
+    of_role: dict[Role, dict[str, int]] = field(default_factory=lambda: {Role.INPUT: {}, Role.OUTPUT: {}})
+    values: dict[str, tuple[Any, type]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class _OpNode:
-    """The node of an operator in one module, and what is kept of it."""
+    """The node of an operator in one module, what is kept of it, and its calls by direction."""
 
     number: int
     path: str
     what: frozenset[str]
+    calls: dict[Direction, list[_Sites]] = field(default_factory=lambda: {d: [] for d in Direction})
 
 
 @dataclass(slots=True)
 class _OpCall:
-    """One operator under way. ``number`` counts the calls of its node; None when it has no sites."""
+    """One operator under way; ``sites`` is None when nothing of it is kept."""
 
     operator: Operator
     operands: Operands
     node: _OpNode
     direction: Direction
     micro_step: int
-    number: int | None = None
+    sites: _Sites | None = None
     inputs: list[tuple[int, torch.Tensor]] = field(default_factory=list)
 
 
@@ -104,7 +116,6 @@ class OpRecorder(UncompiledMode):
         self._formulas = Formulas(self, self._begin_formula, self._end_formula)
         self._is_updating = False
         self._nodes: dict[tuple[str | None, str], _OpNode] = {}
-        self._sites: dict[tuple[Any, ...], int] = {}
         self._calls: Counter[tuple[int, Direction, int]] = Counter()
 
     def ignore_compile_internals(self) -> bool:  # type: ignore[override]
@@ -125,9 +136,9 @@ class OpRecorder(UncompiledMode):
     ) -> Any:
         """Runs the operator unchanged and records it."""
         kwargs = kwargs or {}
-        if is_bookkeeping(func):
-            return func(*args, **kwargs)
         operator = operator_of(func)
+        if operator.is_bookkeeping:
+            return func(*args, **kwargs)
         call = self._quietly("inputs", operator, self._before, operator, args, kwargs)
         try:
             result = func(*args, **kwargs)
@@ -154,7 +165,7 @@ class OpRecorder(UncompiledMode):
 
     def _after(self, call: _OpCall | None, result: Any) -> None:
         if call is not None:
-            outputs = list(outputs_of(result))
+            outputs = outputs_of(result)
             self._end(call, outputs)
             self._formulas.ran(call.operator, [tensor for _, tensor in outputs])
 
@@ -177,24 +188,33 @@ class OpRecorder(UncompiledMode):
         node = self._nodes.get((path, operator.name)) or self._make_node(path, operator, direction)
         call = _OpCall(operator, operands, node, direction, micro_step)
         if node.what and (self._options.gradients or direction is not Direction.BACKWARD):
-            key = (node.number, direction, micro_step)
-            call.number = self._calls[key]
-            self._calls[key] += 1
-            self._record_values(call)
+            call.sites = self._next_call(node, direction, micro_step)
+            if operands.values:
+                self._record_values(call, call.sites)
             for name, tensor in operands.tensors:
                 if name not in operator.out:
-                    self._record_input(call, name, tensor)
+                    self._record_input(call, call.sites, name, tensor)
         return call
+
+    def _next_call(self, node: _OpNode, direction: Direction, micro_step: int) -> _Sites:
+        key = (node.number, direction, micro_step)
+        number = self._calls[key]
+        self._calls[key] = number + 1
+        calls = node.calls[direction]
+        if number == len(calls):
+            calls.append(_Sites(number))
+        return calls[number]
 
     def _end(self, call: _OpCall, outputs: list[tuple[str, torch.Tensor]]) -> None:
         self._contents.ran(call.operator, call.operands.tensors, [tensor for _, tensor in outputs])
-        if call.number is None:
+        known = call.sites
+        if known is None:
             if self.tracer is not None:
                 self.tracer.follow(call.operator, call.operands.tensors, outputs)
             return
         if not outputs:  # such as _foreach_add_: what it wrote is its result
             outputs = [(n, t) for n, t in call.operands.tensors if n.partition(".")[0] in call.operator.mutated]
-        sites = [(self._site(call, Role.OUTPUT, name), tensor) for name, tensor in outputs]
+        sites = [(self._site(call, known, Role.OUTPUT, name), tensor) for name, tensor in outputs]
         if self.tracer is not None:
             self.tracer.seen_operator(call.operator, call.inputs, sites, call.micro_step)
         if self._options.outputs:
@@ -220,23 +240,27 @@ class OpRecorder(UncompiledMode):
         node = self._nodes[path, operator.name] = _OpNode(number, full, self._recorder.wants(number))
         return node
 
-    def _site(self, call: _OpCall, role: Role, argument: str) -> int:
-        key = (call.node.number, call.direction, role, argument, call.number)
-        site = self._sites.get(key)
+    def _site(self, call: _OpCall, known: _Sites, role: Role, argument: str) -> int:
+        sites = known.of_role[role]
+        site = sites.get(argument)
         if site is None:
             stack = python_stack() if self._options.stacks else None
-            number = call.number or 0
-            site = self._recorder.site(call.node.number, call.direction, role, argument, number, stack)
-            self._sites[key] = site
+            site = self._recorder.site(call.node.number, call.direction, role, argument, known.number, stack)
+            sites[argument] = site
         return site
 
-    def _record_values(self, call: _OpCall) -> None:
+    def _record_values(self, call: _OpCall, known: _Sites) -> None:
         for name, value in call.operands.values:
-            fact = f"{call.direction.value}[{call.number}].{name}"
+            if type(value) in _UNCHANGEABLE:
+                typed = (value, type(value))
+                if known.values.get(name) == typed:
+                    continue
+                known.values[name] = typed
+            fact = f"{call.direction.value}[{known.number}].{name}"
             self._recorder.fact(call.node.number, "argument", fact, describe_value(value))
 
-    def _record_input(self, call: _OpCall, name: str, tensor: torch.Tensor) -> None:
-        site = self._site(call, Role.INPUT, name)
+    def _record_input(self, call: _OpCall, known: _Sites, name: str, tensor: torch.Tensor) -> None:
+        site = self._site(call, known, Role.INPUT, name)
         call.inputs.append((site, tensor))
         if self.tracer is not None:
             self.tracer.seen_operand(site, tensor, call.micro_step)
@@ -244,14 +268,18 @@ class OpRecorder(UncompiledMode):
             self._observe(call, site, tensor)
 
     def _observe(self, call: _OpCall, site: int, tensor: torch.Tensor, *, pending: bool = False) -> None:
-        status = Status.UNSUPPORTED if pending else self._contents.status(tensor)
         what = call.node.what
+        content = Content(Status.UNSUPPORTED) if pending else self._contents.look(tensor, what)
+        if content.status is not None:
+            self._record_unreadable(call, site, tensor, content.status)
+            return
+        seq = self._recorder.observe(
+            site, tensor, what=what, micro_step=call.micro_step, share=content.seq, reshaped=content.is_reshaped
+        )
+        if content.seq is None and seq >= 0:
+            content.keep(seq)
+
+    def _record_unreadable(self, call: _OpCall, site: int, tensor: torch.Tensor, status: Status) -> None:
         if status is Status.UNSUPPORTED:
             self._recorder.event("gap", "a collective's result is not known before it is waited for", call.node.path)
-        if status is not None:
-            self._recorder.observe(site, tensor, what=what, micro_step=call.micro_step, status=status)
-            return
-        known = self._contents.find(tensor, what)
-        seq = self._recorder.observe(site, tensor, what=what, micro_step=call.micro_step, share=known, reshaped=True)
-        if known is None and seq >= 0:
-            self._contents.keep(tensor, what, seq)
+        self._recorder.observe(site, tensor, what=call.node.what, micro_step=call.micro_step, status=status)

@@ -19,6 +19,8 @@ _PLAIN_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
 #: Kinds whose shape is not a tuple of numbers, or not known yet.
 _WITHOUT_SHAPE: Final = ("nested", "uninitialized")
 _functorch: Any = torch._C._functorch
+_is_transformed: Any = _functorch.is_functorch_wrapped_tensor
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 _forms: dict[tuple[torch.dtype, torch.Size, str, str], Form] = {}
 _layouts: dict[Any, str] = {}
@@ -29,8 +31,11 @@ def describe(tensor: torch.Tensor) -> Form:
 
     Only a ``dense`` form has values that ``values_of`` can give.
     """
-    layout = layout_of(tensor) if _is_dtensor(tensor) else ""
-    local, kind = _local(tensor)
+    if type(tensor) in _PLAIN and not _is_transformed(tensor):
+        local, kind, layout = tensor, _plain_kind(tensor), ""
+    else:
+        layout = layout_of(tensor) if _is_dtensor(tensor) else ""
+        local, kind = _local(tensor)
     shape = torch.Size() if kind in _WITHOUT_SHAPE else local.shape
     key = (local.dtype, shape, kind, layout)
     form = _forms.get(key)
@@ -57,7 +62,7 @@ def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
             if inner is None:
                 return tensor, _subclass_kind(tensor, cls.__name__)
             tensor = inner
-        elif _functorch.is_functorch_wrapped_tensor(tensor):
+        elif _is_transformed(tensor):
             if _functorch.is_batchedtensor(tensor) or not _functorch.is_gradtrackingtensor(tensor):
                 return tensor, "functorch"
             tensor = _functorch.get_unwrapped(tensor)
@@ -80,7 +85,7 @@ def _subclass_kind(tensor: torch.Tensor, name: str) -> str:
 
 
 def _plain_kind(tensor: torch.Tensor) -> str:
-    if is_lazy(tensor):
+    if type(tensor) not in _PLAIN and is_lazy(tensor):
         return "uninitialized"  # of a lazy module
     if tensor.layout is not torch.strided:
         return str(tensor.layout).removeprefix("torch.").lstrip("_")

@@ -43,17 +43,16 @@ class Operator:
     #: Its outputs do not depend on the values of its operands (``zeros_like``).
     is_constant: bool = False
     is_collective: bool = False
+    #: It only marks ranges or asks for properties.
+    is_bookkeeping: bool = False
 
 
 #: Namespaces of operators that compute nothing.
 BOOKKEEPING = frozenset({"profiler", "prim"})
 
 _KNOWN: dict[Any, Operator] = {}
-
-
-def is_bookkeeping(func: Any) -> bool:
-    """Tells whether an operator only marks ranges or asks for properties."""
-    return getattr(func, "namespace", "") in BOOKKEEPING
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_PLAIN_VALUES = (int, float, bool, str, torch.dtype, torch.device, torch.layout)
 
 
 def operator_of(func: Any) -> Operator:
@@ -67,7 +66,7 @@ def operator_of(func: Any) -> Operator:
 def _describe(func: Any) -> Operator:
     schema = getattr(func, "_schema", None)
     if schema is None:
-        return Operator(_plain_name(func))
+        return Operator(_plain_name(func), is_bookkeeping=getattr(func, "namespace", "") in BOOKKEEPING)
     namespace, _, short = schema.name.partition("::")
     mutated = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     out = frozenset(a.name for a in schema.arguments if a.is_out)
@@ -83,6 +82,7 @@ def _describe(func: Any) -> Operator:
         is_unwritten=short in UNWRITTEN,
         is_constant=short in UNWRITTEN or short.endswith("_like") or short.startswith("new_"),
         is_collective=namespace in COLLECTIVES and short != "wait_tensor",
+        is_bookkeeping=namespace in BOOKKEEPING,
     )
 
 
@@ -104,7 +104,14 @@ def operands_of(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any
     operands = Operands([], [])
     names = operator.arguments
     for i, value in enumerate(args):
-        _sort(names[i] if i < len(names) else str(i), value, operands)
+        name = names[i] if i < len(names) else str(i)
+        kind = type(value)
+        if kind in _PLAIN_TENSORS:
+            operands.tensors.append((name, value))
+        elif kind in _PLAIN_VALUES:
+            operands.values.append((name, value))
+        elif value is not None:
+            _sort(name, value, operands)
     for name, value in kwargs.items():
         _sort(name, value, operands)
     return operands
@@ -127,16 +134,22 @@ def _holds_tensors(values: list[Any] | tuple[Any, ...]) -> bool:
     return any(isinstance(v, (torch.Tensor, list, tuple, dict)) for v in values)
 
 
-def outputs_of(result: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def outputs_of(result: Any) -> list[tuple[str, torch.Tensor]]:
     """Gives the tensors of a result with their names: ``0`` for a single one, ``1.0`` for a nested one."""
+    if type(result) is torch.Tensor:
+        return [("0", result)]
+    return list(_outputs(result, ""))
+
+
+def _outputs(result: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(result, torch.Tensor):
         yield name or "0", result
     elif isinstance(result, (list, tuple)):
         for i, part in enumerate(result):
-            yield from outputs_of(part, f"{name}.{i}" if name else str(i))
+            yield from _outputs(part, f"{name}.{i}" if name else str(i))
     elif isinstance(result, dict):
         for key, part in result.items():
-            yield from outputs_of(part, f"{name}.{key}" if name else str(key))
+            yield from _outputs(part, f"{name}.{key}" if name else str(key))
 
 
 def describe_value(value: Any) -> object:

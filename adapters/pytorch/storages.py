@@ -1,24 +1,23 @@
 """What is known about each storage: the sites it was computed from, whether it was written, when it last changed.
 
-A storage is known by the address of its C++ object. A weak reference keeps that address from being used again, and
-keeps no data alive. Views and the tensors that autograd saved share the storage, so what is known is found again in
-backward.
+A storage is known by its Python object, which lives as long as the storage does, through a weak reference. (Torch's own
+``StorageWeakRef`` would keep the memory itself.) Views and the tensors that autograd saved share the storage, so what
+is known is found again in backward.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 #: A stretch of a storage, the same for all views that hold the same elements in the same order.
 Stretch = tuple[int, ...]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_NOTHING: frozenset[int] = frozenset()
 #: Storages that have gone are swept when the table has grown to twice what was alive, and never below this.
 _SWEEP_FROM = 4096
 
@@ -40,7 +39,7 @@ class Storage:
         #: Bytes that nobody has written yet, and the stretches that somebody has.
         self.unwritten = 0
         self.written: set[Stretch] | None = None
-        #: Records of its content: see ``dispatch.Contents``.
+        #: Records of its content: see ``contents``.
         self.records: dict[Any, Any] | None = None
 
     def sources_of(self, stretch: Stretch) -> frozenset[int] | None:
@@ -69,27 +68,19 @@ class Storages:
     """The table of storages."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Storage] = {}
+        self._known: dict[int, Storage] = {}
         self._sweep_at = _SWEEP_FROM
 
     def of(self, tensor: torch.Tensor) -> Storage:
         """Gives the storage of a plain tensor; a tensor that has none is known by its own identity."""
         try:
-            untyped = tensor.untyped_storage()
-            key: Any = untyped._cdata
+            owner: Any = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError, AttributeError):
-            return self._of_object(tensor)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = Storage(StorageWeakRef(untyped), untyped.nbytes())
-            self._sweep()
-        return known
-
-    def _of_object(self, tensor: torch.Tensor) -> Storage:
-        key = ("object", id(tensor))
-        known = self._known.get(key)
-        if known is None or known.reference() is not tensor:
-            known = self._known[key] = Storage(weakref.ref(tensor), 0)
+            owner = tensor
+        known = self._known.get(id(owner))
+        if known is None or known.reference() is not owner:
+            nbytes = 0 if owner is tensor else owner.nbytes()
+            known = self._known[id(owner)] = Storage(weakref.ref(owner), nbytes)
             self._sweep()
         return known
 
@@ -107,16 +98,10 @@ class Storages:
     def _sweep(self) -> None:
         if len(self._known) < self._sweep_at:
             return
-        gone = [key for key, storage in self._known.items() if _has_gone(storage.reference)]
+        gone = [key for key, storage in self._known.items() if storage.reference() is None]
         for key in gone:
             del self._known[key]
         self._sweep_at = max(_SWEEP_FROM, 2 * len(self._known))
-
-
-def _has_gone(reference: Any) -> bool:
-    if isinstance(reference, StorageWeakRef):
-        return bool(reference.expired())
-    return reference() is None
 
 
 def plain_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -138,14 +123,28 @@ def stretch_of(tensor: torch.Tensor) -> Stretch:
     try:
         if tensor.is_contiguous():
             return (int(tensor.storage_offset()), tensor.numel())
-        merged: list[int] = [int(tensor.storage_offset())]
-        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-            if size == 1:
-                continue
-            if len(merged) > 1 and merged[-1] == size * stride:
-                merged[-2:] = [merged[-2] * size, stride]
-            else:
-                merged += [size, stride]
-        return tuple(merged)
+        return _merged(int(tensor.storage_offset()), zip(tensor.shape, tensor.stride(), strict=True))
     except (RuntimeError, NotImplementedError):
         return ()
+
+
+def elements_of(tensor: torch.Tensor) -> Stretch:
+    """Names the elements of a tensor whatever their order: a transposed view holds the same as what it is a view of."""
+    stretch = stretch_of(tensor)
+    if len(stretch) <= 3:
+        return stretch
+    by_stride = sorted(zip(tensor.shape, tensor.stride(), strict=True), key=lambda dimension: -dimension[1])
+    merged = _merged(int(tensor.storage_offset()), by_stride)
+    return merged[:2] if len(merged) == 3 and merged[2] == 1 else merged
+
+
+def _merged(offset: int, dimensions: Iterable[tuple[int, int]]) -> Stretch:
+    merged = [offset]
+    for size, stride in dimensions:
+        if size == 1:
+            continue
+        if len(merged) > 1 and merged[-1] == size * stride:
+            merged[-2:] = [merged[-2] * size, stride]
+        else:
+            merged += [size, stride]
+    return tuple(merged)

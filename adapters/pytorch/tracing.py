@@ -336,7 +336,7 @@ class _TracingMode(UncompiledMode):
         result = func(*args, **kwargs)
         operator = operator_of(func)
         operands = operands_of(operator, args, kwargs)
-        outputs = list(outputs_of(result))
+        outputs = outputs_of(result)
         self._tracer.follow(operator, operands.tensors, outputs)
         self._formulas.ran(operator, [tensor for _, tensor in outputs])
         return result

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import msprobe
-from msprobe.adapters.pytorch.storages import Storages, stretch_of
+from msprobe.adapters.pytorch.storages import Storages, elements_of, stretch_of
 
 
 class Attention(nn.Module):
@@ -258,3 +260,20 @@ def test_views_of_the_same_elements_in_the_same_order_are_one_stretch(view):
 def test_other_views_are_other_stretches(view):
     x = torch.arange(6.0).view(2, 3)
     assert stretch_of(eval(view if view.startswith("x") else f"x.{view}", {"x": x})) != stretch_of(x)
+
+
+def test_the_table_of_storages_keeps_no_memory_alive():
+    storages, memory = Storages(), np.zeros(1000, np.float32)
+    freed = weakref.ref(memory)
+    storages.of(torch.from_numpy(memory))
+    del memory
+    gc.collect()
+    assert freed() is None
+
+
+@pytest.mark.parametrize("view", ["x.t()", "x.permute(1, 0).unsqueeze(0)", "x[:, :2].t()"])
+def test_permuted_views_hold_the_same_elements(view):
+    x = torch.arange(6.0).view(2, 3)
+    base = x[:, :2] if "[" in view else x
+    assert elements_of(eval(view, {"x": x})) == elements_of(base)
+    assert stretch_of(eval(view, {"x": x})) != stretch_of(base)
