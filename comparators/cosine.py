@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msprobe.core.measures import pair_blocks, pair_measures
+from msprobe.core.measures import pair_blocks, pair_measures, pair_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +33,10 @@ class Cosine:
         pair = pair_measures(candidate, reference)
         if pair.nonfinite_differs:
             return math.nan
+        sums = pair_sums(candidate, reference)
+        if sums is not None and sums.squares_candidate and sums.squares_reference:
+            norms = math.sqrt(sums.squares_candidate) * math.sqrt(sums.squares_reference)
+            return 1.0 if pair.equal else max(-1.0, min(1.0, sums.product / norms))
         scales = (_peak(candidate), _peak(reference))
         if 0 in scales:
             return math.nan

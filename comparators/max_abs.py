@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from msprobe.core.measures import pair_blocks
+from msprobe.core.measures import pair_measures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,10 +21,7 @@ class MaxAbs:
 
     def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
         """Gives the largest absolute difference."""
-        largest = math.nan
-        for block in pair_blocks(candidate, reference):
-            if block.unlike:
-                return math.inf
-            if block.difference.size:
-                largest = float(np.fmax(largest, np.abs(block.difference).max()))
-        return largest
+        pair = pair_measures(candidate, reference)
+        if pair.unlike:
+            return math.inf
+        return pair.max_abs if pair.finite else math.nan

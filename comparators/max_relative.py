@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msprobe.core.measures import pair_blocks, relative_differences
+from msprobe.core.measures import pair_blocks, pair_sums, relative_differences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +26,9 @@ class MaxRelative:
 
     def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
         """Gives the largest relative difference."""
+        sums = pair_sums(candidate, reference)
+        if sums is not None and not sums.unlike:
+            return sums.max_relative if sums.finite else math.nan
         largest = math.nan
         for block in pair_blocks(candidate, reference):
             if block.unlike:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from msprobe.core.measures import pair_blocks, relative_differences
+from msprobe.core.measures import pair_blocks, pair_sums, relative_differences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +24,9 @@ class MeanRelative:
 
     def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
         """Gives the mean relative difference over the elements that are finite on both sides."""
+        sums = pair_sums(candidate, reference)
+        if sums is not None and not sums.unlike:
+            return sums.sum_relative / sums.finite if sums.finite else math.nan
         total, count = 0.0, 0
         for block in pair_blocks(candidate, reference):
             if block.unlike:

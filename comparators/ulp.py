@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe.core.measures import pair_blocks
+from msprobe.core.measures import pair_blocks, pair_sums
 
 Doubles = NDArray[np.float64]
 
@@ -51,6 +51,10 @@ class Ulp:
     ) -> float:
         """Gives the largest distance; ``formats`` are canonical names, by default those of the arrays' dtypes."""
         names = formats or (_format_of(candidate), _format_of(reference))
+        bits, smallest = _coarser(names) or (0, 0)
+        sums = pair_sums(candidate, reference, smallest_exponent=smallest)
+        if bits and sums is not None and sums.finite and not sums.unlike:
+            return sums.max_distance * 2.0 ** (bits - 1)
         largest = math.nan
         for block in pair_blocks(candidate, reference):
             if block.unlike:
@@ -64,14 +68,19 @@ class Ulp:
 
 def spacing(values: Doubles, formats: tuple[str, str]) -> Doubles:
     """Gives the unit in the last place at each value, in the coarser format; 1 when neither is a float format."""
-    known = [PRECISIONS[name] for name in (_HALF_OF.get(f, f) for f in formats) if name in PRECISIONS]
-    if not known:
+    coarser = _coarser(formats)
+    if coarser is None:
         return np.ones_like(values)
-    bits, smallest = min(known)
+    bits, smallest = coarser
     exponent = np.frexp(values)[1] - 1
     exponent[values == 0] = smallest
     unit: Doubles = np.ldexp(1.0, np.maximum(exponent, smallest) - (bits - 1))
     return unit
+
+
+def _coarser(formats: tuple[str, str]) -> tuple[int, int] | None:
+    """Gives the precision and smallest exponent of the coarser float format, None when neither is one."""
+    return min((PRECISIONS[name] for name in (_HALF_OF.get(f, f) for f in formats) if name in PRECISIONS), default=None)
 
 
 def _format_of(values: NDArray[Any]) -> str:

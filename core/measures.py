@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe.core.kernels.pairs import SMALLEST_EXPONENT, PairSums, measure_pair
 from msprobe.core.statistics import flat_blocks, real_elements
 
 Array = NDArray[Any]
@@ -67,6 +68,35 @@ class PairMeasures:
 
 def pair_measures(candidate: Array, reference: Array) -> PairMeasures:
     """Measures a pair of tensors of one shape in one go."""
+    sums = pair_sums(candidate, reference)
+    return _measures_by_blocks(candidate, reference) if sums is None else _measures_of(sums)
+
+
+def pair_sums(
+    candidate: Array, reference: Array, *, tolerance: float = 0.0, smallest_exponent: int = SMALLEST_EXPONENT
+) -> PairSums | None:
+    """Lets the C kernel measure a pair; None where only ``pair_blocks`` can (``core.kernels.pairs``)."""
+    _check_shapes(candidate, reference)
+    sides = (np.ascontiguousarray(candidate), np.ascontiguousarray(reference))
+    return measure_pair(*sides, tolerance=tolerance, smallest_exponent=smallest_exponent)
+
+
+def _measures_of(sums: PairSums) -> PairMeasures:
+    flips = sums.unlike + sums.differing
+    return PairMeasures(
+        l2_difference=math.sqrt(sums.squares_difference),
+        l2_reference=math.sqrt(sums.squares_reference),
+        max_abs=sums.max_difference,
+        equal=not flips and not sums.signs_differ,
+        nonfinite_differs=sums.unlike > 0,
+        flips=flips,
+        elements=sums.finite + sums.alike + sums.unlike,
+        finite=sums.finite,
+        unlike=sums.unlike,
+    )
+
+
+def _measures_by_blocks(candidate: Array, reference: Array) -> PairMeasures:
     l2_difference = l2_reference = max_abs = 0.0
     unlike = flips = elements = finite = 0
     same_bits = True
@@ -94,8 +124,7 @@ def pair_measures(candidate: Array, reference: Array) -> PairMeasures:
 
 def pair_blocks(candidate: Array, reference: Array) -> Iterator[Block]:
     """Cuts a pair of tensors of one shape into blocks."""
-    if candidate.shape != reference.shape:
-        raise ValueError(f"cannot compare tensors of shapes {candidate.shape} and {reference.shape}")
+    _check_shapes(candidate, reference)
     if (candidate.dtype.kind == "c") != (reference.dtype.kind == "c"):
         candidate, reference = (side.astype(np.complex128) for side in (candidate, reference))
     sides = (flat_blocks(np.ascontiguousarray(real_elements(side)), BLOCK) for side in (candidate, reference))
@@ -103,6 +132,11 @@ def pair_blocks(candidate: Array, reference: Array) -> Iterator[Block]:
         with np.errstate(over="ignore", invalid="ignore"):
             block = _block(x, y)
         yield block
+
+
+def _check_shapes(candidate: Array, reference: Array) -> None:
+    if candidate.shape != reference.shape:
+        raise ValueError(f"cannot compare tensors of shapes {candidate.shape} and {reference.shape}")
 
 
 def relative_differences(block: Block) -> Doubles:

@@ -100,6 +100,11 @@ def measure_memory(
     return None if failed else _results.result
 
 
+def form_of(values: Array) -> tuple[int, int] | None:
+    """Gives the entry of ``FORMATS`` of an array that lies in row-major order without gaps, None for others."""
+    return _OF_DTYPE.get(values.dtype) if values.flags.c_contiguous and values.flags.aligned else None
+
+
 def measure_array(values: Array, what: int, *, form: tuple[int, int] | None = None, offset: int = 0) -> Result | None:
     """Measures an array; None without a library, and for other dtypes or byte orders and unaligned memory."""
     if form is None:

@@ -17,9 +17,14 @@ from typing import Any, Final
 PATH: Final = Path(__file__).with_name("_kernels.so")
 
 _POINTER, _INT, _LONG, _WORD = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64
-#: Functions of source/measure.c and the types of their arguments.
+#: Functions of source/measure.c and source/pair.c and the types of their arguments.
 _MEASURE: Final = ("msprobe_measure", (_POINTER, _INT, _INT, _INT, _POINTER, _WORD, _POINTER, _POINTER))
 _MEASURE_RUN: Final = ("msprobe_measure_run", (_POINTER, _INT, _INT, _LONG, _WORD, _POINTER, _POINTER))
+
+_PAIR: Final = (
+    "msprobe_pair",
+    (_POINTER, _INT, _POINTER, _INT, _LONG, ctypes.c_double, _LONG, _POINTER, _POINTER),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,10 @@ class Library:
 
     measure: Any
     measure_run: Any
+    pair: Any
     long_measure: Any
     long_measure_run: Any
+    long_pair: Any
     instructions: Any
     sources: str
     #: Uses the loops of another instruction set, for tests and benchmarks; 0 when there are none of that name.
@@ -46,10 +53,7 @@ def load(path: Path) -> Library:
     short.msprobe_instructions.restype = short.msprobe_sources.restype = ctypes.c_char_p
     short.msprobe_choose.argtypes = (ctypes.c_char_p,)
     return Library(
-        _function(short, *_MEASURE),
-        _function(short, *_MEASURE_RUN),
-        _function(long, *_MEASURE),
-        _function(long, *_MEASURE_RUN),
+        *(_function(library, *of) for library in (short, long) for of in (_MEASURE, _MEASURE_RUN, _PAIR)),
         short.msprobe_instructions,
         short.msprobe_sources().decode(),
         short.msprobe_choose,

@@ -5,6 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define EXPORTED __attribute__((visibility("default")))
+
+/* Squares of numbers between these neither overflow nor lose bits; as core/statistics.py and core/measures.py. */
+#define SAFE_SMALLEST 1e-140
+#define SAFE_LARGEST 1e140
+
 /* Elements of one block. Its bits, its values as double and the sums of the sketch stay in the first-level cache. */
 enum { BLOCK = 2048 };
 /* Dimensions of a tensor after merging those that lie together. */
@@ -39,6 +45,19 @@ struct mixed {
     uint64_t positional, content;
 };
 
+/* Sums over one block of a pair of tensors, x against y. */
+struct pair_sums {
+    double high_x, high_y, high_difference, high_relative, high_distance; /* largest magnitudes */
+    double sum_relative, product, squares_x, squares_y, squares_difference, absolute;
+    int64_t differing, within, signs_differ;
+};
+
+/* What distances are measured in: see pair.c. */
+struct pair_units {
+    double tolerance;
+    int64_t smallest_exponent;
+};
+
 /* The loops of one instruction set. `single` tells that values are float, else double. */
 struct loops {
     const char *name;
@@ -49,6 +68,8 @@ struct loops {
     void (*project)(int single, const void *values, size_t count, uint64_t position, struct projections *into);
     int (*any_nan)(enum format format, const void *bits, size_t count);
     void (*canonical)(enum format format, const void *bits, size_t count, void *canonical);
+    void (*doubles)(enum format format, const void *bits, size_t count, double *values);
+    void (*pair)(const double *x, const double *y, size_t count, struct pair_units units, struct pair_sums *sums);
     void (*mix)(int width, const void *bits, size_t count, uint64_t position, struct mixed *into);
 };
 
@@ -56,6 +77,21 @@ extern const struct loops loops_baseline, loops_avx2, loops_avx512;
 
 /* Values of the formats of 8 bits, float: [format - E4M3][bits]. */
 extern float values_of_8_bits[5][256];
+
+/* A tensor of any layout: where the next element is, and the strides in bytes (walk.c). */
+struct walk {
+    const char *at;
+    int width, dimensions;
+    int64_t shape[MOST_DIMENSIONS], strides[MOST_DIMENSIONS], index[MOST_DIMENSIONS];
+};
+
+void sort_by_stride(struct walk *walk);
+void merge_dimensions(struct walk *walk);
+void gather(struct walk *walk, int64_t count, char *into);
+
+/* Bytes of an element of each format, and the signs W of the sketch. */
+extern const int widths[FORMATS];
+extern double lane_signs[SKETCH_SIZE][GROUP];
 
 /* Bit patterns of NaN; largest is 0 where a format needs no canonical one. */
 struct nan_pattern {
@@ -81,6 +117,13 @@ static inline uint64_t key_of(uint64_t index, uint64_t seed)
 /* Keys of the first positions, which most tensors need; and what a key of the others begins with. */
 enum { FIRST_KEYS = 128 * BLOCK };
 extern uint64_t first_keys[FIRST_KEYS], multiples[BLOCK];
+
+/* The loops in use. */
+extern const struct loops *chosen_loops;
+
+/* Arithmetic as the definitions have it, whatever the program has set; gives what to restore. */
+uint64_t plain_arithmetic(void);
+void restore_arithmetic(uint64_t before);
 
 /* Seeds, as core/checksums.py and core/sketches.py. */
 #define SEED_POSITION 0xA54FF53A5F1D36F1u

@@ -5,189 +5,11 @@
 
 #include <math.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
-#define EXPORTED __attribute__((visibility("default")))
 
 /* As core/statistics.py and core/sketches.py. */
-#define SAFE_SMALLEST 1e-140
-#define SAFE_LARGEST 1e140
 #define CANCELLATION 1e-4
 #define LARGE 1e280
 #define HEADROOM 0x1p-64
-
-/* ---- tables ---- */
-
-const struct nan_pattern nan_patterns[FORMATS] = {
-    [FP64] = {0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FF8000000000000},
-    [FP32] = {0x7FFFFFFF, 0x7F800000, 0x7FC00000},
-    [FP16] = {0x7FFF, 0x7C00, 0x7E00},
-    [BF16] = {0x7FFF, 0x7F80, 0x7FC0},
-    [E4M3] = {0x7F, 0x7E, 0x7F},
-    [E5M2] = {0x7F, 0x7C, 0x7E},
-};
-
-static const int widths[FORMATS] = {8, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8};
-
-float values_of_8_bits[5][256];
-uint64_t first_keys[FIRST_KEYS], multiples[BLOCK];
-static double lane_signs[SKETCH_SIZE][GROUP];
-
-static float value_of_8_bits(enum format format, int bits)
-{
-    int negative = bits >> 7, magnitude = bits & 0x7F;
-    int mantissa_bits = format == E4M3 || format == E4M3FNUZ ? 3 : 2;
-    int bias = format == E4M3 ? 7 : format == E4M3FNUZ ? 8 : format == E5M2 ? 15 : 16;
-    int exponent = magnitude >> mantissa_bits, mantissa = magnitude & ((1 << mantissa_bits) - 1);
-    if (format == E8M0) return bits == 0xFF ? NAN : (float)ldexp(1, bits - 127);
-    if (format == E4M3 && magnitude == 0x7F) return NAN;
-    if (format == E5M2 && exponent == 31) return mantissa ? NAN : negative ? -INFINITY : INFINITY;
-    if ((format == E4M3FNUZ || format == E5M2FNUZ) && bits == 0x80) return NAN;
-    int normal = exponent > 0;
-    float value = (float)ldexp(mantissa + (normal << mantissa_bits), (normal ? exponent : 1) - bias - mantissa_bits);
-    return negative ? -value : value;
-}
-
-__attribute__((constructor)) static void fill_tables(void)
-{
-    for (int format = E4M3; format <= E8M0; format++)
-        for (int bits = 0; bits < 256; bits++)
-            values_of_8_bits[format - E4M3][bits] = value_of_8_bits((enum format)format, bits);
-    for (uint64_t i = 0; i < FIRST_KEYS; i++) first_keys[i] = key_of(i, SEED_POSITION);
-    for (uint64_t i = 0; i < BLOCK; i++) multiples[i] = i * GOLDEN;
-    for (int j = 0; j < SKETCH_SIZE; j++)
-        for (uint64_t lane = 0; lane < GROUP; lane++)
-            lane_signs[j][lane] = key_of(lane, SEED_W) >> j & 1 ? -1.0 : 1.0;
-}
-
-/* ---- choice of instruction set ---- */
-
-static const struct loops *chosen;
-
-__attribute__((constructor)) static void choose(void)
-{
-    chosen = &loops_baseline;
-#if defined(HAS_AVX2)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chosen = &loops_avx2;
-#endif
-#if defined(HAS_AVX512)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        chosen = &loops_avx512;
-#endif
-}
-
-/* Tells of which sources this library was made (hatch_build.py). */
-EXPORTED const char *msprobe_sources(void) { return SOURCES; }
-
-/* Names the loops in use. */
-EXPORTED const char *msprobe_instructions(void) { return chosen->name; }
-
-/* Uses the loops of that name, for tests; 0 when this machine or this build lacks them. */
-EXPORTED int msprobe_choose(const char *name)
-{
-    choose();
-    const struct loops *all[] = {
-        chosen, &loops_baseline,
-#if defined(HAS_AVX2)
-        chosen == &loops_baseline ? &loops_baseline : &loops_avx2,
-#endif
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(all[i]->name, name)) {
-            chosen = all[i];
-            return 1;
-        }
-    return 0;
-}
-
-/* ---- a tensor as runs of memory ---- */
-
-struct walk {
-    const char *at;
-    int width, dimensions;
-    int64_t shape[MOST_DIMENSIONS], strides[MOST_DIMENSIONS], index[MOST_DIMENSIONS];
-};
-
-/* Visits elements in the order of memory, for results that do not depend on it. */
-static void sort_by_stride(struct walk *walk)
-{
-    for (int i = 0; i < walk->dimensions; i++) {
-        int64_t shape = walk->shape[i], stride = walk->strides[i];
-        if (stride < 0) {
-            walk->at += (shape - 1) * stride;
-            stride = -stride;
-        }
-        int j = i;
-        for (; j > 0 && walk->strides[j - 1] < stride; j--) {
-            walk->shape[j] = walk->shape[j - 1];
-            walk->strides[j] = walk->strides[j - 1];
-        }
-        walk->shape[j] = shape;
-        walk->strides[j] = stride;
-    }
-}
-
-/* Merges dimensions that lie together, so that a contiguous tensor has one. */
-static void merge_dimensions(struct walk *walk)
-{
-    int last = 0;
-    for (int i = 1; i < walk->dimensions; i++) {
-        if (walk->shape[i] == 1) continue;
-        if (walk->shape[last] == 1 || walk->strides[last] == walk->strides[i] * walk->shape[i]) {
-            walk->shape[last] *= walk->shape[i];
-        } else {
-            walk->shape[++last] = walk->shape[i];
-        }
-        walk->strides[last] = walk->strides[i];
-    }
-    walk->dimensions = last + 1;
-}
-
-#define COPY_STRIDED(word) \
-    do { \
-        word *to = (word *)into; \
-        for (int64_t i = 0; i < count; i++) to[i] = *(const word *)(from + i * stride); \
-    } while (0)
-
-static void copy_strided(char *into, const char *from, int64_t stride, int64_t count, int width)
-{
-    if (stride == width) {
-        memcpy(into, from, (size_t)(count * width));
-        return;
-    }
-    switch (width) {
-    case 1: COPY_STRIDED(uint8_t); break;
-    case 2: COPY_STRIDED(uint16_t); break;
-    case 4: COPY_STRIDED(uint32_t); break;
-    default: COPY_STRIDED(uint64_t);
-    }
-}
-
-/* Copies the next elements in row-major order. */
-static void gather(struct walk *walk, int64_t count, char *into)
-{
-    int inner = walk->dimensions - 1;
-    while (count) {
-        int64_t run = walk->shape[inner] - walk->index[inner];
-        if (run > count) run = count;
-        copy_strided(into, walk->at, walk->strides[inner], run, walk->width);
-        into += run * walk->width;
-        count -= run;
-        walk->index[inner] += run;
-        walk->at += run * walk->strides[inner];
-        for (int i = inner; walk->index[i] == walk->shape[i]; i--) {
-            walk->at -= walk->shape[i] * walk->strides[i];
-            walk->index[i] = 0;
-            if (i == 0) return;
-            walk->index[i - 1]++;
-            walk->at += walk->strides[i - 1];
-        }
-    }
-}
 
 /* ---- merging blocks ---- */
 
@@ -246,7 +68,7 @@ static double block_m2(int single, const void *values, size_t count, const struc
 {
     double m2 = sums->squares - sums->sum * sums->sum / (double)finite, rounding;
     if (m2 >= CANCELLATION * sums->squares) return m2;
-        chosen->centred(single, values, count, sums->sum / (double)finite, &m2, &rounding);
+        chosen_loops->centred(single, values, count, sums->sum / (double)finite, &m2, &rounding);
     m2 -= rounding * rounding / (double)finite;
     return m2 > 0 ? m2 : 0;
 }
@@ -258,7 +80,7 @@ static void add_extreme(struct state *state, const double *values, size_t count,
     double *scaled = state->scratch[2], cleaned[BLOCK];
     struct sums small;
     for (size_t i = 0; i < count; i++) scaled[i] = values[i] / peak;
-    chosen->finite_sums(0, scaled, count, cleaned, &small);
+    chosen_loops->finite_sums(0, scaled, count, cleaned, &small);
     double n = (double)finite;
     add_part(&state->extreme, (struct part){
         .finite = finite, .low = sums->low, .high = sums->high,
@@ -298,23 +120,23 @@ static void add_statistics(struct state *state, const void *values, size_t count
 static void add_sketch(struct state *state, const void *finite, size_t count, const struct sums *sums)
 {
     if (larger(-sums->low, sums->high) <= LARGE || sums->low > sums->high) {
-        chosen->project(state->single, finite, count, state->position, &state->projections[0]);
+        chosen_loops->project(state->single, finite, count, state->position, &state->projections[0]);
         return;
     }
     double *scaled = state->scratch[2];
     for (size_t i = 0; i < count; i++) scaled[i] = ((const double *)finite)[i] * HEADROOM;
     if (!state->has_large) memset(&state->projections[1], 0, sizeof state->projections[1]);
     state->has_large = 1;
-    chosen->project(0, scaled, count, state->position, &state->projections[1]);
+    chosen_loops->project(0, scaled, count, state->position, &state->projections[1]);
 }
 
 static void add_checksums(struct state *state, const void *bits, size_t count)
 {
-    if (chosen->any_nan(state->format, bits, count)) {
-        chosen->canonical(state->format, bits, count, state->scratch[2]);
+    if (chosen_loops->any_nan(state->format, bits, count)) {
+        chosen_loops->canonical(state->format, bits, count, state->scratch[2]);
         bits = state->scratch[2];
     }
-    chosen->mix(widths[state->format], bits, count, state->position, &state->mixed);
+    chosen_loops->mix(widths[state->format], bits, count, state->position, &state->mixed);
 }
 
 static void add_block(struct state *state, const void *bits, size_t count)
@@ -323,14 +145,14 @@ static void add_block(struct state *state, const void *bits, size_t count)
         struct sums sums;
         const void *values = bits, *finite;
         if (state->format != FP32 && state->format != FP64) {
-            chosen->widen(state->format, bits, count, state->scratch[0]);
+            chosen_loops->widen(state->format, bits, count, state->scratch[0]);
             values = state->scratch[0];
         }
         finite = values;
-        chosen->sums(state->single, values, count, &sums);
+        chosen_loops->sums(state->single, values, count, &sums);
         if (!isfinite(sums.absolute)) {
             finite = state->scratch[1];
-            chosen->finite_sums(state->single, values, count, state->scratch[1], &sums);
+            chosen_loops->finite_sums(state->single, values, count, state->scratch[1], &sums);
         }
         if (state->what & STATISTICS) add_statistics(state, values, count, &sums);
         if (state->what & SKETCH) add_sketch(state, finite, count, &sums);
@@ -395,29 +217,6 @@ static void write_sketch(struct state *state, double *floats)
 }
 
 /* ---- entry ---- */
-
-/* Denormal numbers must not be flushed to zero, as some programs ask for themselves; gives what to restore. */
-#if defined(__x86_64__)
-static unsigned plain_arithmetic(void)
-{
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(0x1F80);
-    return before;
-}
-static void restore_arithmetic(unsigned before) { _mm_setcsr(before); }
-#elif defined(__aarch64__)
-static uint64_t plain_arithmetic(void)
-{
-    uint64_t before;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
-    return before;
-}
-static void restore_arithmetic(uint64_t before) { __asm__ volatile("msr fpcr, %0" : : "r"(before)); }
-#else
-static int plain_arithmetic(void) { return 0; }
-static void restore_arithmetic(int before) { (void)before; }
-#endif
 
 /* Blocks by which memory is asked for before it is needed, while another block is computed on. */
 enum { AHEAD = 2, CACHE_LINE = 64 };
@@ -486,7 +285,7 @@ EXPORTED int msprobe_measure(const void *data, int format, int what, int dimensi
         walk.shape[i] = layout[i];
         walk.strides[i] = layout[dimensions + i] * walk.width;
     }
-    __auto_type before = plain_arithmetic();
+    uint64_t before = plain_arithmetic();
     int failed = measure(&walk, (enum format)format, what, offset, floats, counts);
     restore_arithmetic(before);
     return failed;
