@@ -52,11 +52,16 @@ def load(path: Path) -> Library:
     short, long = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
     short.msprobe_instructions.restype = short.msprobe_sources.restype = ctypes.c_char_p
     short.msprobe_choose.argtypes = (ctypes.c_char_p,)
+    of_memory: dict[str, Any] = {
+        prefix + name.removeprefix("msprobe_"): _function(library, name, arguments)
+        for prefix, library in (("", short), ("long_", long))
+        for name, arguments in (_MEASURE, _MEASURE_RUN, _PAIR)
+    }
     return Library(
-        *(_function(library, *of) for library in (short, long) for of in (_MEASURE, _MEASURE_RUN, _PAIR)),
-        short.msprobe_instructions,
-        short.msprobe_sources().decode(),
-        short.msprobe_choose,
+        **of_memory,
+        instructions=short.msprobe_instructions,
+        sources=short.msprobe_sources().decode(),
+        choose=short.msprobe_choose,
     )
 
 

@@ -73,4 +73,5 @@ def measure_pair(
     if pair(addresses[0], forms[0][0], addresses[1], forms[1][0], count, tolerance, smallest_exponent, *at):
         return None
     *counts, signs_differ = _results.counts.tolist()
-    return PairSums(*_results.floats.tolist(), *counts, bool(signs_differ))
+    fields: list[Any] = [*_results.floats.tolist(), *counts, bool(signs_differ)]
+    return PairSums(*fields)

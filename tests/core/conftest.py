@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from msprobe.core import kernels
 from msprobe.core.options import RecordOptions
 from msprobe.core.recorder import Recorder
 from msprobe.core.run.batch import Batch, RankInfo, RunHeader, SiteRow
@@ -23,6 +24,18 @@ def _load(path):
 
 
 NumpyReducer = _load(Path(__file__).parent / "numpy_reducer.py").NumpyReducer
+
+
+@pytest.fixture(params=["C", "NumPy"], scope="module")
+def each_path(request):
+    """Runs the tests of a module with the C kernels, and with NumPy in their place."""
+    if request.param == "NumPy":
+        with kernels.without():
+            yield
+    elif kernels.available():
+        yield
+    else:
+        pytest.skip(f"kernels: {kernels.status()}")
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from msprobe.core.checksums import (
 )
 from msprobe.core.mixing import keys, mix
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 DTYPES = ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 BITS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 

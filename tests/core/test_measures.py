@@ -8,6 +8,8 @@ import pytest
 
 from msprobe.core.measures import BLOCK, pair_measures, root_of_squares
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 
 def test_values():
     measured = pair_measures(np.array([1.0, 2.0, 7.0]), np.array([1.0, 5.0, 3.0]))

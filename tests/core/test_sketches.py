@@ -23,6 +23,8 @@ from msprobe.core.sketches import (
     sketch,
 )
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 FINITE = st.floats(-1e3, 1e3, width=32)
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from msprobe.core.records import STATISTICS
 from msprobe.core.statistics import BLOCK, Statistics, columns, flat_blocks, measure, merge, real_elements
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 FIELDS = ("min", "max", "mean", "mean_abs", "m2", "norm")
 
 

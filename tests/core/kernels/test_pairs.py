@@ -49,7 +49,7 @@ def assert_same_relative(sums, blocks, tolerance):
     assert sums.max_relative == pytest.approx(relative.max(initial=0.0), rel=1e-12)
     assert sums.sum_relative == pytest.approx(relative.sum(), rel=1e-9)
     assert sums.within == np.count_nonzero(difference <= tolerance * np.abs(y))
-    assert sums.product == pytest.approx(x @ y, rel=1e-9, abs=1e-9 * np.linalg.norm(x) * np.linalg.norm(y))
+    assert sums.product == pytest.approx(x @ y, rel=1e-9, abs=float(1e-9 * np.linalg.norm(x) * np.linalg.norm(y)))
 
 
 def pair_of(dtypes, size, seed=0):

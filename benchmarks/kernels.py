@@ -1,0 +1,117 @@
+"""Measures one pass over a tensor against a plain read of its bytes: ``python -m benchmarks.kernels``.
+
+Each row is one size and format; each column the best time of many calls on one thread, and in parentheses how many
+plain reads it took: NumPy's largest element over the same bytes as int64, which is bound by memory for large tensors.
+``--pure`` measures NumPy in place of the C kernels, ``--instructions avx2`` those of another instruction set. The last
+table is the comparison of two tensors, by the bytes of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msprobe.core import kernels
+from msprobe.core.checksums import checksums_of
+from msprobe.core.kernels import arrays
+from msprobe.core.kernels.library import current
+from msprobe.core.measures import pair_measures
+from msprobe.core.sketches import sketch
+from msprobe.core.statistics import measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SIZES = (2**12, 2**16, 2**20, 2**24)
+DTYPES = ("float32", "float64", "float16", "int64")
+#: Column -> what is asked of the one pass.
+ASKED = {
+    "statistics": arrays.STATISTICS,
+    "+ sketch": arrays.STATISTICS | arrays.SKETCH,
+    "checksums": arrays.CHECKSUMS,
+    "all": arrays.STATISTICS | arrays.SKETCH | arrays.CHECKSUMS,
+}
+
+
+def best_seconds(call: Callable[[], object], budget: float) -> float:
+    """Gives the shortest of as many calls as fit into the time, at least five."""
+    best, calls, end = float("inf"), 0, time.perf_counter() + budget
+    while calls < 5 or time.perf_counter() < end:
+        started = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - started)
+        calls += 1
+    return best
+
+
+def by_numpy(values: NDArray[Any], what: int) -> None:
+    """Does what one pass of C does, by the definitions."""
+    if what & arrays.STATISTICS:
+        measure(values)
+    if what & arrays.SKETCH:
+        sketch(values)
+    if what & arrays.CHECKSUMS:
+        checksums_of(values)
+
+
+def rows(budget: float) -> Iterator[tuple[str, ...]]:
+    """Measures all sizes and formats."""
+    one_pass = arrays.measure_array if kernels.available() else by_numpy
+    for dtype in DTYPES:
+        for size in SIZES:
+            values = (np.random.default_rng(0).standard_normal(size) * 100).astype(dtype)
+            words = values.view(np.int64)
+            read = best_seconds(words.max, budget)
+            cells = [dtype, f"{size:,}", f"{read * 1e6:,.1f}"]
+            for what in ASKED.values():
+                seconds = best_seconds(lambda v=values, w=what: one_pass(v, w), budget)
+                cells.append(f"{seconds * 1e6:,.1f} ({seconds / read:.1f})")
+            yield tuple(cells)
+
+
+def pair_rows(budget: float) -> Iterator[tuple[str, ...]]:
+    """Measures the comparison of two tensors."""
+    for size in SIZES:
+        x, y = np.random.default_rng(0).standard_normal((2, size)).astype(np.float32)
+        seconds = best_seconds(lambda x=x, y=y: pair_measures(x, y), budget)
+        yield (f"{size:,}", f"{seconds * 1e6:,.1f}", f"{8 * size / seconds / 1e9:.2f}")
+
+
+def print_table(header: tuple[str, ...], lines: Iterator[tuple[str, ...]]) -> None:
+    """Prints Markdown, a line as soon as it is measured."""
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
+    for line in lines:
+        print("| " + " | ".join(line) + " |", flush=True)
+
+
+def main() -> None:
+    """Measures and prints both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pure", action="store_true", help="measure NumPy in place of the C kernels")
+    parser.add_argument("--instructions", choices=("baseline", "avx2", "avx512"), help="use those of the kernels")
+    parser.add_argument("--seconds", type=float, default=0.5, help="time for each number")
+    options = parser.parse_args()
+    library = current()
+    if options.instructions and (library is None or not library.choose(options.instructions.encode())):
+        parser.error(f"no {options.instructions} kernels here: {kernels.status()}")
+    if options.pure:
+        with kernels.without():
+            measure_all(options.seconds)
+    else:
+        measure_all(options.seconds)
+
+
+def measure_all(seconds: float) -> None:
+    """Prints both tables for the path that is on."""
+    print(f"kernels: {kernels.status()}; microseconds, best of many, one thread\n")
+    print_table(("format", "elements", "plain read", *ASKED), rows(seconds))
+    print()
+    print_table(("pair of float32, elements", "microseconds", "GB/s"), pair_rows(seconds))
+
+
+if __name__ == "__main__":
+    main()
