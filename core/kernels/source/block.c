@@ -185,7 +185,7 @@ static void centred(int single, const void *values, size_t count, double mean, d
             double value = x[lane - first]; \
             uint64_t word; \
             memcpy(&word, &value, sizeof word); \
-            word ^= flips << (63 - lane) & (uint64_t)1 << 63; \
+            word ^= flips << lane_shifts[lane] & (uint64_t)1 << 63; \
             memcpy(&value, &word, sizeof word); \
             one[lane] += value; \
             two[lane] += value; \

@@ -89,9 +89,12 @@ void sort_by_stride(struct walk *walk);
 void merge_dimensions(struct walk *walk);
 void gather(struct walk *walk, int64_t count, char *into);
 
-/* Bytes of an element of each format, and the signs W of the sketch. */
+/* Bytes of an element of each format. */
 extern const int widths[FORMATS];
+
+/* The signs W of the sketch, and the shifts that bring the bit of each lane to the place of a sign. */
 extern double lane_signs[SKETCH_SIZE][GROUP];
+extern uint64_t lane_shifts[GROUP];
 
 /* Bit patterns of NaN; largest is 0 where a format needs no canonical one. */
 struct nan_pattern {

@@ -23,6 +23,7 @@ const int widths[FORMATS] = {8, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8};
 float values_of_8_bits[5][256];
 uint64_t first_keys[FIRST_KEYS], multiples[BLOCK];
 double lane_signs[SKETCH_SIZE][GROUP];
+uint64_t lane_shifts[GROUP];
 
 static float value_of_8_bits(enum format format, int bits)
 {
@@ -46,6 +47,7 @@ __attribute__((constructor)) static void fill_tables(void)
             values_of_8_bits[format - E4M3][bits] = value_of_8_bits((enum format)format, bits);
     for (uint64_t i = 0; i < FIRST_KEYS; i++) first_keys[i] = key_of(i, SEED_POSITION);
     for (uint64_t i = 0; i < BLOCK; i++) multiples[i] = i * GOLDEN;
+    for (uint64_t lane = 0; lane < GROUP; lane++) lane_shifts[lane] = GROUP - 1 - lane;
     for (int j = 0; j < SKETCH_SIZE; j++)
         for (uint64_t lane = 0; lane < GROUP; lane++)
             lane_signs[j][lane] = key_of(lane, SEED_W) >> j & 1 ? -1.0 : 1.0;
