@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.dtypes import FORMATS
+from msprobe.core.measures import PairMeasures
 from msprobe.core.records import Status
 from msprobe.core.sketches import estimate_error
 from msprobe.core.verdicts.table import PairTable, Side, usable
@@ -48,13 +49,13 @@ class Errors:
     reason: NDArray[np.object_]
 
 
-#: Measures the saved tensors of a row: L2 of the difference, equal bits, other non-finite pattern; None: one lacks.
-MeasureTensors = Callable[[int], "tuple[float, bool, bool] | None"]
+#: Measures the saved tensors of a row; None: one is missing.
+MeasureTensors = Callable[[int], PairMeasures | None]
+#: Shows progress over rows.
+Bar = Callable[[Iterable[int]], Iterable[int]]
 
 
-def measure_errors(
-    table: PairTable, measure_tensors: MeasureTensors, progress: Callable[[Iterable[int]], Iterable[int]]
-) -> Errors:
+def measure_errors(table: PairTable, measure_tensors: MeasureTensors, bar: Bar) -> Errors:
     """Measures every matched pair."""
     c, r = table.candidate, table.reference
     count = len(table)
@@ -79,7 +80,7 @@ def measure_errors(
     _by_sketch(c, r, open_, errors)
     _by_checksum(c, r, open_, errors)
     _by_format_limits(c, r, open_, errors)
-    _by_tensors(c, r, open_ & ~errors.equal & (errors.kind != LIMITS), errors, measure_tensors, progress)
+    _by_tensors(table, open_ & ~errors.equal & (errors.kind != LIMITS), errors, measure_tensors, bar)
     unknown = open_ & np.isnan(errors.difference) & ~errors.nonfinite
     errors.reason[unknown] = "neither side's statistics nor tensors allow an error to be computed"
     return errors
@@ -155,25 +156,20 @@ def _largest(side: Side) -> NDArray[np.float64]:
     return np.array([names[name] for name in side.dtype.tolist()], dtype=np.float64)
 
 
-def _by_tensors(  # the two sides, the rows, the result, and the two functions that do the work
-    c: Side,
-    r: Side,
-    open_: NDArray[np.bool_],
-    errors: Errors,
-    measure_tensors: MeasureTensors,
-    progress: Callable[[Iterable[int]], Iterable[int]],
-) -> None:
+def _by_tensors(table: PairTable, open_: NDArray[np.bool_], errors: Errors, measure: MeasureTensors, bar: Bar) -> None:
+    c, r = table.candidate, table.reference
     rows = np.flatnonzero(open_ & (c.tensor >= 0) & (r.tensor >= 0))
-    for row in progress(rows.tolist()):
-        measured = measure_tensors(row)
+    for row in bar(rows.tolist()):
+        measured = measure(row)
         if measured is None:
             continue
-        difference, equal, nonfinite = measured
-        errors.difference[row] = difference
+        errors.difference[row] = measured.l2_difference
         errors.kind[row] = TENSOR
-        errors.equal[row] = equal and c.dtype[row] == r.dtype[row]
-        errors.identical[row] = difference == 0 and not nonfinite
-        errors.nonfinite[row] = nonfinite
+        errors.equal[row] = measured.equal and c.dtype[row] == r.dtype[row]
+        errors.identical[row] = measured.l2_difference == 0 and not measured.nonfinite_differs
+        errors.nonfinite[row] = measured.nonfinite_differs
+        if np.isnan(table.norm[row]):  # of a sum over micro-steps no statistics are known
+            table.norm[row] = measured.l2_reference
 
 
 def relative(errors: Errors, table: PairTable) -> NDArray[np.float64]:

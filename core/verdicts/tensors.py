@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msprobe.core.measures import pair_measures
+from msprobe.core.measures import PairMeasures, pair_measures
 from msprobe.core.verdicts.table import PairTable, usable
 
 if TYPE_CHECKING:
@@ -34,13 +34,10 @@ class TensorReader:
         y = reference.tensor(int(self._table.reference.row[row]))
         return None if x is None or y is None else (x, y)
 
-    def measure(self, row: int) -> tuple[float, bool, bool] | None:
-        """Gives the L2 norm of the difference, whether all bits are equal, and whether non-finite values differ."""
+    def measure(self, row: int) -> PairMeasures | None:
+        """Measures the difference of a row's saved tensors; None where one was not saved."""
         pair = self.read(row)
-        if pair is None:
-            return None
-        measured = pair_measures(*pair)
-        return float(measured.l2_difference), bool(measured.equal), bool(measured.nonfinite_differs)
+        return None if pair is None else pair_measures(*pair)
 
 
 @dataclass
