@@ -85,7 +85,7 @@ def random_states() -> Iterator[tuple[str, str]]:
     with isolated():  # asking takes an operator, which level op would record
         state = torch.get_rng_state().numpy().tobytes()
     yield "torch.cpu", _digest(state)
-    yield "python", _digest(repr(random.getstate()).encode())
+    yield "python", _digest(str(hash(random.getstate())).encode())  # of numbers: the same in every process
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     if numpy_random is not None:
         mersenne = numpy_random.get_state()

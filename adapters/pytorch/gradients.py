@@ -6,8 +6,7 @@ summed, and so their bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from msprobe.core.sites import Direction, Role
 
 
-@dataclass(frozen=True, slots=True)
-class GradientPlace:
+class GradientPlace(NamedTuple):
     """A site of a gradient, but for the call: ``call`` is that of the first gradient that arrives in a micro-step."""
 
     node: int
@@ -97,7 +95,7 @@ class Gradients:
     def _watch(self, tensor: torch.Tensor, path: str, place: GradientPlace, micro_step: int, *, join: bool) -> None:
         if not tensor.requires_grad or not torch.is_grad_enabled() or is_transformed(tensor):
             return
-        seen = self._observer.seen.find(tensor) or self._observer.seen.add(tensor)
+        seen = self._observer.seen.look(tensor)
         if seen is not None and seen.watch is not None:
             if join:
                 seen.watch.places.append(place)

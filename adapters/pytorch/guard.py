@@ -24,16 +24,13 @@ class Failures:
 
     def __init__(self, report: Callable[[str, str], None]) -> None:
         self._report = report
-        self._disabled: set[tuple[str, str]] = set()
-
-    def disabled(self, place: str, subject: str | None) -> bool:
-        """Tells whether the place has failed for this subject before; what has no subject is always tried again."""
-        return (place, subject) in self._disabled
+        #: Place and subject of what failed; what has no subject is always tried again.
+        self.disabled: set[tuple[str, str]] = set()
 
     def add(self, place: str, subject: str | None, error: BaseException) -> None:
         """Notes a failure and switches the place off for the subject."""
         if subject is not None:
-            self._disabled.add((place, subject))
+            self.disabled.add((place, subject))
         self._report(f"recording of {place} failed here: {type(error).__name__}: {error}", subject or "")
 
 
@@ -43,13 +40,16 @@ def guarded(function: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 
     @functools.wraps(function)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        subject: Any = getattr(args[0], "path", None) if args else None
-        if self.failures.disabled(place, subject):
+        if self.failures.disabled and (place, _subject(args)) in self.failures.disabled:
             return None
         try:
             return function(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - law 6: a recorder never raises into the user's step
-            self.failures.add(place, subject, error)
+            self.failures.add(place, _subject(args), error)
             return None
 
     return call
+
+
+def _subject(args: tuple[Any, ...]) -> Any:
+    return getattr(args[0], "path", None) if args else None

@@ -16,9 +16,9 @@ from msprobe.adapters.pytorch.attribution import ModuleCall
 from msprobe.adapters.pytorch.compiled import CompiledCall, alters_fast_path, has_compiled, is_compiled
 from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.guard import guarded
-from msprobe.adapters.pytorch.nodes import WatchedModule, declare, has_forward, named_modules, settings
+from msprobe.adapters.pytorch.nodes import WatchedModule, declare, has_forward, named_modules
 from msprobe.adapters.pytorch.stacks import python_stack
-from msprobe.adapters.pytorch.structures import call_places, plain, result_places
+from msprobe.adapters.pytorch.structures import Place, call_places, plain, result_tensors
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
@@ -215,9 +215,10 @@ class ModuleWatcher:
             self._recorder.event("altered", "hooks switch off the fused fast path of this module", watched.path)
         self._parameters.record_values(watched, module, frame.call.micro_step)
         if watched.what:
-            self.facts(watched, module, frame, args, kwargs)
+            tensors, others = call_places(args, kwargs)
+            self.facts(watched, module, others)
             if self._options.inputs and self._records_calls:
-                self.inputs(watched, frame, args, kwargs, batch=outermost)
+                self.inputs(watched, frame, tensors, batch=outermost)
 
     @guarded
     def after(self, watched: WatchedModule, module: torch.nn.Module, output: Any) -> None:
@@ -281,14 +282,10 @@ class ModuleWatcher:
         self._attribution.exit(frame.call)
 
     @guarded
-    def inputs(
-        self, watched: WatchedModule, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], *, batch: bool
-    ) -> None:
+    def inputs(self, watched: WatchedModule, frame: Frame, tensors: list[Place], *, batch: bool) -> None:
         """Records the tensors that a module is called with; those of an outermost call, the batch, with checksums."""
         call, what = frame.call, watched.what | {"checksums"} if batch else watched.what
-        for path, tensor in call_places(args, kwargs):
-            if not isinstance(tensor, torch.Tensor):
-                continue
+        for path, tensor in tensors:
             site = self._recorder.site(call.node, call.direction, Role.INPUT, path, call.call, frame.stack)
             self._observer.value(site, tensor, what, call.micro_step)
             if self._observer.tracer is not None:
@@ -301,9 +298,7 @@ class ModuleWatcher:
     def outputs(self, watched: WatchedModule, frame: Frame, output: Any) -> None:
         """Records the tensors that a module gives back."""
         call = frame.call
-        for path, tensor in result_places(output):
-            if not isinstance(tensor, torch.Tensor):
-                continue
+        for path, tensor in result_tensors(output):
             site = self._recorder.site(call.node, call.direction, Role.OUTPUT, path, call.call, frame.stack)
             self._observer.value(site, tensor, watched.what, call.micro_step)
             if self._observer.tracer is not None:
@@ -313,23 +308,15 @@ class ModuleWatcher:
                 self._gradients.watch_output(tensor, watched.path, place, call.micro_step)
 
     @guarded
-    def facts(
-        self,
-        watched: WatchedModule,
-        module: torch.nn.Module,
-        frame: Frame,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
+    def facts(self, watched: WatchedModule, module: torch.nn.Module, arguments: list[Place]) -> None:
         """Notes a module's settings and the plain arguments of its calls, where they are new or have changed."""
-        found = settings(module)
-        if found != watched.settings:
-            watched.settings = found
-            for name, value in found.items():
-                self._recorder.fact(watched.node, "scalar", name, value)
-        for path, value in call_places(args, kwargs):
-            if not isinstance(value, torch.Tensor):
-                self._recorder.fact(watched.node, "argument", path, plain(value))
+        for name, value in watched.settings.changed(module).items():
+            self._recorder.fact(watched.node, "scalar", name, value)
+        for path, value in arguments:
+            described = plain(value)
+            if watched.arguments.get(path, self) is not described:
+                watched.arguments[path] = described
+                self._recorder.fact(watched.node, "argument", path, described)
 
     # -- what goes wrong
 

@@ -34,7 +34,9 @@ class WatchedModule:
     compiled: bool = False
     #: Lies inside a compiled region: never called from Python.
     unseen: bool = False
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=lambda: Settings())
+    #: The plain arguments of its calls when last noted.
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 def named_modules(root: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Module, bool]]:
@@ -78,13 +80,50 @@ def declare(recorder: Recorder, path: str, module: torch.nn.Module) -> int:
     return recorder.node(path, NodeKind.MODULE, kind.__name__, parent)
 
 
-def settings(module: torch.nn.Module) -> dict[str, Any]:
-    """Gives a module's own plain values: eps, scale, p, training, padding_idx and the like."""
-    return {
-        name: _setting(value)
-        for name, value in module.__dict__.items()
-        if name[0] != "_" and name not in _NOT_SETTINGS and _is_setting(value)
-    }
+class Settings:
+    """A module's own plain values: eps, scale, p, training, padding_idx and the like.
+
+    Asked at every call, so it looks again only when an attribute has come or is not the very object that it was.
+    """
+
+    __slots__ = ("_changeable", "_kinds", "_known", "_others", "_size", "_values")
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._size = -1
+        self._values: dict[str, Any] = {}
+        #: Attributes that are no settings; only the types are held, for the objects may be large.
+        self._others: tuple[str, ...] = ()
+        self._kinds: tuple[type, ...] = ()
+        self._changeable = False
+
+    def changed(self, module: torch.nn.Module) -> dict[str, Any]:
+        """Gives all of them when any has changed since the last call, else nothing."""
+        attributes = module.__dict__
+        if self._is_as_before(attributes):
+            return {}
+        found = self._look(attributes)
+        if found == self._known:
+            return {}
+        self._known = found
+        return found
+
+    def _is_as_before(self, attributes: dict[str, Any]) -> bool:
+        if len(attributes) != self._size or self._changeable:
+            return False
+        for name, value in self._values.items():
+            if attributes.get(name, self) is not value:
+                return False
+        return not self._others or tuple(type(attributes.get(name)) for name in self._others) == self._kinds
+
+    def _look(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        public = {n: v for n, v in attributes.items() if n[0] != "_" and n not in _NOT_SETTINGS}
+        self._size = len(attributes)
+        self._values = {name: value for name, value in public.items() if value is None or _is_setting(value)}
+        self._others = tuple(public.keys() - self._values.keys())
+        self._kinds = tuple(type(public[name]) for name in self._others)
+        self._changeable = any(isinstance(value, list) for value in public.values())
+        return {name: _setting(value) for name, value in self._values.items() if value is not None}
 
 
 def _setting(value: Any) -> Any:

@@ -26,7 +26,7 @@ class Observer:
         if is_transformed(tensor):
             self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
             return
-        seen = self.seen.find(tensor) or self.seen.add(tensor)
+        seen = self.seen.look(tensor)
         share = seen.seq if seen is not None else None
         seq = self.recorder.observe(site, tensor, what=what, micro_step=micro_step, share=share)
         if seen is not None and seq >= 0:

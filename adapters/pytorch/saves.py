@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from msprobe.adapters.pytorch.gradients import GradientPlace
-from msprobe.adapters.pytorch.structures import result_places
+from msprobe.adapters.pytorch.structures import result_tensors
 from msprobe.core.sites import Direction, NodeKind, Role
 
 if TYPE_CHECKING:
@@ -38,9 +36,7 @@ class Saves:
         key = (node, place.direction, micro_step)
         call = self._calls[key]
         self._calls[key] += 1
-        for path, tensor in result_places(value):
-            if not isinstance(tensor, torch.Tensor):
-                continue
+        for path, tensor in result_tensors(value):
             site = recorder.site(node, place.direction, Role.SAVED, path, call)
             self._observer.value(site, tensor, what, micro_step)
             if self._observer.tracer is not None:

@@ -43,20 +43,18 @@ class SeenTensors:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def find(self, tensor: torch.Tensor) -> Seen | None:
-        """Gives what is known of the tensor, or None when it is new or its content may have changed."""
-        seen = self._seen.get(id(tensor))
-        if seen is None or seen.reference() is not tensor or seen.content != _content(tensor):
-            return None
-        return seen
+    def look(self, tensor: torch.Tensor) -> Seen | None:
+        """Gives what is known of the tensor, afresh when it is new or its content may have changed.
 
-    def add(self, tensor: torch.Tensor) -> Seen | None:
-        """Starts to know the tensor; gives None when its content cannot be followed."""
+        None when its content cannot be followed.
+        """
         content = _content(tensor)
+        seen = self._seen.get(id(tensor))
+        if seen is not None and seen.content == content and seen.reference() is tensor:
+            return seen
         if content is None:
             return None
-        seen = Seen(weakref.ref(tensor), content)
-        self._seen[id(tensor)] = seen
+        seen = self._seen[id(tensor)] = Seen(weakref.ref(tensor), content)
         return seen
 
     def prune(self) -> None:

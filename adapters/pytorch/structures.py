@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -20,23 +21,33 @@ MAX_PLAIN_ITEMS = 16
 MAX_TEXT = 200
 
 Place = tuple[str, Any]
+_PLAIN = (type(None), bool, int, float, str)
 
 
-def call_places(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Place]:
-    """Gives path and value of every leaf of a call's arguments."""
-    for index, value in enumerate(args):
-        yield from places(value, str(index))
-    for name, value in kwargs.items():
-        yield from places(value, name)
+def call_places(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Place], list[Place]]:
+    """Gives path and value of every leaf of a call's arguments: of the tensors, and of the others."""
+    tensors: list[Place] = []
+    others: list[Place] = []
+    for name, value in chain(enumerate(args), kwargs.items()):
+        kind = type(value)
+        if kind is torch.Tensor:
+            tensors.append((str(name), value))
+        elif kind in _PLAIN:
+            others.append((str(name), value))
+        else:
+            for place in places(value, str(name)):
+                (tensors if isinstance(place[1], torch.Tensor) else others).append(place)
+    return tensors, others
 
 
-def result_places(output: Any) -> Iterator[Place]:
-    """Gives path and value of every leaf of a result; the only one of a bare result is called ``0``."""
-    if isinstance(output, torch.Tensor) or not _is_container(output):
-        yield "0", output
-        return
-    for name, value in _children(output):
-        yield from places(value, name, depth=1)
+def result_tensors(output: Any) -> list[Place]:
+    """Gives path and tensor of every tensor of a result; the only one of a bare result is called ``0``."""
+    if isinstance(output, torch.Tensor):
+        return [("0", output)]
+    if not _is_container(output):
+        return []
+    found = chain.from_iterable(places(value, name, depth=1) for name, value in _children(output))
+    return [place for place in found if isinstance(place[1], torch.Tensor)]
 
 
 def places(value: Any, path: str, depth: int = 0) -> Iterator[Place]:
