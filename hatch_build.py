@@ -4,6 +4,8 @@ A wheel that holds them bears the platform's tag and no Python's: the library is
 install has it beside its sources. Where no compiler is found the package is built without: NumPy does the work then.
 
     python hatch_build.py     # after changing the C code in a checkout
+    # a wheel for Arm, on another machine:
+    CC=aarch64-linux-gnu-gcc _PYTHON_HOST_PLATFORM=linux-aarch64 python -m hatchling build -t wheel
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ OPTIONAL: Final = ("-fno-trapping-math",)
 AVX2: Final = ("-mavx2", "-mfma", "-mf16c")
 AVX512: Final = (*AVX2, *(f"-mavx512{part}" for part in ("f", "dq", "bw", "vl")), "-mprefer-vector-width=512")
 #: Instruction sets for which the loops are compiled, beside what every machine of the kind has; chosen at run time.
-INSTRUCTIONS: Final = {"avx2": AVX2, "avx512": AVX512} if platform.machine() in ("x86_64", "AMD64") else {}
+INSTRUCTIONS: Final = {"avx2": AVX2, "avx512": AVX512}
 
 
 class CompilingError(Exception):
@@ -53,6 +55,12 @@ def compiler() -> list[str]:
     raise CompilingError("no C compiler (cc, gcc, clang, or name one in CC)")
 
 
+def target_platform() -> str:
+    """Names the platform compiled for, as in a wheel's tag."""
+    name = sysconfig.get_platform().replace("universal2", platform.machine())
+    return name.replace("-", "_").replace(".", "_")
+
+
 def digest(source: Path) -> str:
     """Identifies the sources, so that a library of other sources can be told."""
     texts = [path.read_bytes() for path in sorted(source.glob("*.[ch]"))]
@@ -65,10 +73,11 @@ def compile_library(root: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         objects = Path(name)
         command = [*compiler(), *FLAGS, *(flag for flag in OPTIONAL if _accepts(flag, objects))]
-        for instructions, flags in {"baseline": (), **INSTRUCTIONS}.items():
+        more = INSTRUCTIONS if target_platform().endswith("x86_64") else {}
+        for instructions, flags in {"baseline": (), **more}.items():
             which = (f"-DLOOPS=loops_{instructions}", f'-DLOOPS_NAME="{instructions}"', *flags)
             _run([*command, *which, "-c", str(source / "block.c"), "-o", str(objects / f"{instructions}.o")])
-        has = [f"-DHAS_{instructions.upper()}" for instructions in INSTRUCTIONS]
+        has = [f"-DHAS_{instructions.upper()}" for instructions in more]
         has.append(f'-DSOURCES="{digest(source)}"')
         for path in source.glob("*.c"):
             if path.name != "block.c":
@@ -116,7 +125,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc,valid-type] # hatchl
         if version != "editable":
             build_data["force_include"][str(target)] = f"msprobe/{FOLDER.as_posix()}/{LIBRARY}"
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+            build_data["tag"] = f"py3-none-{target_platform()}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes what was compiled for a wheel."""

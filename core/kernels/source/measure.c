@@ -3,6 +3,7 @@
  * The definitions are those of core/statistics.py, core/sketches.py and core/checksums.py. */
 #include "kernels.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -28,6 +29,13 @@ struct part {
 static double smaller(double a, double b) { return a < b ? a : b; }
 static double larger(double a, double b) { return a > b ? a : b; }
 
+/* A difference of two means, 0 where it is only their rounding: its square could overflow. */
+static double deviation(double mean, double other)
+{
+    double difference = mean - other;
+    return fabs(difference) > 8 * DBL_EPSILON * fabs(other) ? difference : 0;
+}
+
 /* Chan, Golub, LeVeque, 1979, as core/statistics.py. */
 static void add_part(struct part *into, struct part part)
 {
@@ -39,7 +47,7 @@ static void add_part(struct part *into, struct part part)
     double finite = (double)(into->finite + part.finite);
     double weights[] = {(double)into->finite / finite, (double)part.finite / finite};
     double mean = into->mean * weights[0] + part.mean * weights[1];
-    double deviations[] = {into->mean - mean, part.mean - mean};
+    double deviations[] = {deviation(into->mean, mean), deviation(part.mean, mean)};
     into->m2 += part.m2 + deviations[0] * deviations[0] * (double)into->finite +
                 deviations[1] * deviations[1] * (double)part.finite;
     into->mean = mean;
@@ -105,8 +113,8 @@ static void add_statistics(struct state *state, const void *values, size_t count
     }
     double m2 = block_m2(state->single, values, count, sums, finite);
     if (total->finite) {
-        double deviation = sums->sum / (double)finite - total->sum / (double)total->finite;
-        m2 += deviation * deviation * ((double)total->finite / (double)(total->finite + finite)) * (double)finite;
+        double apart = deviation(sums->sum / (double)finite, total->sum / (double)total->finite);
+        m2 += apart * apart * ((double)total->finite / (double)(total->finite + finite)) * (double)finite;
     }
     total->finite += finite;
     total->low = smaller(total->low, sums->low);
