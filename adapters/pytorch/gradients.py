@@ -36,6 +36,8 @@ class GradientWatch:
     """The hook on one tensor: whose gradient it is, and in which micro-step its forward ran (None: in any)."""
 
     __slots__ = ("_arrived", "_counts", "micro_step", "path", "places")
+    #: Tells torch that a pickled tensor may lose this hook without a warning.
+    __torch_unserializable__ = True
 
     def __init__(
         self, arrived: Callable[[GradientWatch, torch.Tensor], None], path: str, micro_step: int | None

@@ -16,6 +16,7 @@ from msprobe.adapters.pytorch.attribution import ModuleCall
 from msprobe.adapters.pytorch.compiled import CompiledCall, alters_fast_path, has_compiled, is_compiled
 from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.guard import guarded
+from msprobe.adapters.pytorch.module_hooks import AfterCall, BeforeCall
 from msprobe.adapters.pytorch.nodes import WatchedModule, declare, has_forward, named_modules
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.adapters.pytorch.structures import Place, call_places, plain, result_tensors
@@ -170,14 +171,7 @@ class ModuleWatcher:
             self._handles.append(CompiledCall(module, watched, self.before, self.after))
             return
 
-        def before(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not torch.compiler.is_compiling():
-                self.before(watched, module, args, kwargs)
-
-        def after(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            if not torch.compiler.is_compiling():
-                self.after(watched, module, output)
-
+        before, after = BeforeCall(self.before, watched, module), AfterCall(self.after, watched, module)
         self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
