@@ -213,7 +213,8 @@ def _words(value: object) -> tuple[str, ...]:
     return words
 
 
-def _ranks(value: object) -> frozenset[int]:
+def parse_ranks(value: object) -> frozenset[int]:
+    """Reads ranks as ``parse_ranges`` reads steps; a range without an end is refused."""
     ranks: set[int] = set()
     for first, end in parse_ranges(value):
         if end is None:
@@ -249,7 +250,7 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "exclude": _words,
     "steps": parse_ranges,
     "every": _every,
-    "ranks": _ranks,
+    "ranks": parse_ranks,
     **dict.fromkeys(("inputs", "outputs", "parameters", "buffers", "gradients"), _flag),
     **dict.fromkeys(("stacks", "trace", "allow_decompile"), _flag),
     "start_step": _count,

@@ -47,6 +47,8 @@ def record(
     Raises:
         MsprobeError: No adapter knows the model, an option is wrong, or the run cannot be written.
     """
+    if not str(path).strip():
+        raise RecordingError("the name of the run directory is empty. Name a new folder, such as 'runs/a'.")
     chosen = _options(config, options)
     return find_adapter(model).record(model, Path(path), chosen, optimizer=optimizer, **(context or {}))
 

@@ -15,8 +15,9 @@ import pytest
 from msprobe import record as record_model
 from msprobe.cli import COMMANDS, command_help, main
 from msprobe.cli.record import chosen_options, parser
+from msprobe.core.errors import RecordingError
 from msprobe.core.options import OPTION_NAMES, RecordOptions
-from msprobe.plugins import PluginWarning
+from msprobe.plugins import PluginWarning, plugin_table
 from tests.test_plugins import make_tinynet_trial, with_example
 
 #: What --help must not import, and the CPU time that it may take: what it would last on an idle machine.
@@ -66,13 +67,20 @@ def test_every_public_name_is_there_and_in_order() -> None:
         (["compare", "a", "b", "--format", "cvs"], "unknown visualizer 'cvs'. Did you mean 'csv'?"),
         (["compare", "a", "b", "--format", "table,csv"], "--format csv writes a file: say where with --out DIR"),
         (["compare", "a", "b", "--comparator", "cosin"], "unknown comparator 'cosin'"),
-        (["compare", "a", "b", "--step", "5-3"], "option 'steps': range '5-3' ends before it starts"),
+        (["compare", "a", "b", "--step", "5-3"], "argument --step: range '5-3' ends before it starts"),
+        (["compare", "a", "b", "--step", "abc"], "argument --step: 'abc' is no step or range"),
+        (["compare", "a", "b", "--rank", "0-"], "argument --rank: '0-' has no end"),
+        (["compare", "a", "b", "--limit", "-1"], "argument --limit: '-1' is no whole number from 0 up"),
+        (["compare", "a", "b", "--format", "html"], "--format html writes a file: say where with --out DIR"),
+        (["compare", "a", "b", "--format", "xlsx"], "--format xlsx writes a file: say where with --out DIR"),
+        (["compare", "a", "b", "--out", ""], "argument --out: the name is empty"),
         (["info"], "name one run, or two"),
         (["info", "a"], "a: no such directory"),
         (["info", "a", "b", "c"], "name one run, or two"),
         (["plugins", "--kind", "painters"], "argument --kind"),
         (["record", "--out", "x"], "nothing to run"),
         (["record", "--", "python", "x.py"], "the following arguments are required: --out"),
+        (["record", "--out", "", "--", "python", "x.py"], "argument --out: the name is empty"),
         (["record", "--out", "x", "python", "x.py"], "unexpected argument 'python'"),
         (["record", "--out", "x", "--level", "modul", "--", "python"], "unknown level 'modul'. Did you mean 'module'?"),
         (["record", "--out", "x", "--config", "gone.yaml", "--", "python"], "gone.yaml: cannot be read"),
@@ -222,6 +230,26 @@ def test_each_format_writes_its_file(runs: tuple[Path, Path, Path], tmp_path: Pa
     assert {"summary.json", "pairs.parquet"} <= set(first)
     assert min(first.values()) > 0
     assert main(words) == 1, "a second comparison may replace the first"
+
+
+@with_example
+def test_without_a_terminal_nothing_is_on_standard_error(
+    runs: tuple[Path, Path, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(runs[0]), str(runs[1])]) == 0
+    assert capfd.readouterr().err == ""
+
+
+@with_example
+def test_a_run_needs_a_name() -> None:
+    with pytest.raises(RecordingError, match="the name of the run directory is empty"):
+        record_model(make_tinynet_trial(1.0).model, "")
+
+
+def test_the_help_names_every_visualizer_of_ours() -> None:
+    text = " ".join(command_help("compare").split())
+    for plugin in plugin_table().of_kind("visualizers"):
+        assert plugin.name in text or plugin.origin != "msprobe", plugin.name
 
 
 @with_example

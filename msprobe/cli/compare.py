@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msprobe.cli.output import check_output_directory, write_outputs
-from msprobe.cli.parsing import Parser, UsageError, comma_words, share
+from msprobe.cli.parsing import Parser, UsageError, comma_words, folder, natural, ranks, share, steps
 from msprobe.plugins import plugin_table
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ exit codes:
   2  bad input
   3  too little could be judged
 """
+
+
+#: Files that nobody reads as text; without ``--out`` they are refused.
+_NOT_READ_IN_A_TERMINAL = (".html", ".parquet", ".xlsx")
 
 
 def parser() -> Parser:
@@ -73,7 +78,7 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
         constants=arguments.constants,
         ranks=arguments.rank,
         steps=arguments.step,
-        progress=not arguments.no_progress,
+        progress=not arguments.no_progress and not arguments.quiet and sys.stderr.isatty(),
     )
 
 
@@ -81,9 +86,11 @@ def _formats(arguments: argparse.Namespace) -> list[str]:
     """Gives the visualizers asked for; all names are looked up before the work begins."""
     names: list[str] = list(dict.fromkeys(arguments.format))
     table = plugin_table()
-    files = [name for name in names if table.get("visualizers", name).file_name]
-    if files and arguments.out is None and len(names) > 1:
-        raise UsageError(f"--format {files[0]} writes a file: say where with --out DIR.")
+    file_names = {name: table.get("visualizers", name).file_name for name in names}
+    if arguments.out is None:
+        for name, file_name in file_names.items():
+            if file_name.endswith(_NOT_READ_IN_A_TERMINAL) or (file_name and len(names) > 1):
+                raise UsageError(f"--format {name} writes a file: say where with --out DIR.")
     return names
 
 
@@ -99,7 +106,7 @@ def _show(comparison: Comparison, formats: list[str], arguments: argparse.Namesp
         if arguments.limit is not None and hasattr(visualizer, "limit"):
             visualizer = replace(visualizer, limit=arguments.limit)
         text = visualizer.render(comparison)
-        if isinstance(text, bytes):
+        if isinstance(text, bytes):  # of another package; ours are refused before the work begins
             raise UsageError(f"--format {name} writes a file: say where with --out DIR.")
         print(text.rstrip("\n"))
 
@@ -134,20 +141,24 @@ def _add_choosing(made: Parser) -> None:
     group = made.add_argument_group("matching and choosing")
     group.add_argument("--mapping", type=Path, metavar="FILE", help="which node is which (layers.yaml)")
     group.add_argument("--swap", action="store_true", help="read the mapping file from reference to candidate")
-    group.add_argument("--rank", default="", metavar="RANGES", help="only these ranks: 0,8-15")
-    group.add_argument("--step", default="", metavar="RANGES", help="only these steps: 0,5,10-20,100-")
+    group.add_argument("--rank", type=ranks, default=(), metavar="RANGES", help="only these ranks: 0,8-15")
+    group.add_argument("--step", type=steps, default=(), metavar="RANGES", help="only these steps: 0,5,10-20,100-")
 
 
 def _add_showing(made: Parser) -> None:
     group = made.add_argument_group("showing")
-    group.add_argument("--out", type=Path, metavar="DIR", help="write summary.json, pairs.parquet and the formats here")
+    group.add_argument(
+        "--out", type=folder, metavar="DIR", help="write summary.json, pairs.parquet and the formats here"
+    )
     group.add_argument(
         "--format",
         type=comma_words,
         default=["table"],
         metavar="NAMES",
-        help="table, csv, json, junit, html, xlsx, parquet, or another package's; default table",
+        help="table, html, markdown, csv, json, junit, parquet, xlsx, or another package's; default table",
     )
-    group.add_argument("--limit", type=int, metavar="N", help="rows of the table; 0: none, only the story")
+    group.add_argument("--limit", type=natural, metavar="N", help="rows of the table; 0: none, only the story")
     group.add_argument("--quiet", action="store_true", help="print only the verdict")
-    group.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    group.add_argument(
+        "--no-progress", action="store_true", help="show no progress bar (only terminals get one)"
+    )

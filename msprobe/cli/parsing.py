@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
+from msprobe.core.errors import ConfigError
+from msprobe.core.options import Ranges, parse_ranges, parse_ranks
 from msprobe.core.suggestions import closest
 
 #: Help is laid out for this width whatever the terminal's, so that the documentation generated from it is stable.
@@ -80,3 +83,33 @@ def share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
     return value
+
+
+def natural(text: str) -> int:
+    """Reads a whole number from 0 up."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+    return int(text)
+
+
+def folder(text: str) -> Path:
+    """Reads the name of a folder; the empty text, as an unset shell variable leaves it, would be the current one."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty; write '.' for the current folder")
+    return Path(text)
+
+
+def steps(text: str) -> Ranges:
+    """Reads ``0,5,10-20,100-``."""
+    try:
+        return parse_ranges(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def ranks(text: str) -> frozenset[int]:
+    """Reads ``0,8-15``."""
+    try:
+        return parse_ranks(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

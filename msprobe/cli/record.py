@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msprobe.cli.parsing import Parser, UsageError
+from msprobe.cli.outcome import warn_of_nothing
+from msprobe.cli.parsing import Parser, UsageError, folder
 from msprobe.core.errors import RecordingError
 from msprobe.core.options import LEVEL_ALIASES, LEVELS, OPTION_NAMES, RecordOptions
 from msprobe.core.records import WHAT
@@ -63,7 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_run_directory(arguments.out)
     options = chosen_options(arguments)
     launch = find_launcher(arguments.adapter)
-    return int(launch(arguments.command, options, arguments.out, perturb=arguments.repeat_perturbed))
+    code = int(launch(arguments.command, options, arguments.out, perturb=arguments.repeat_perturbed))
+    warn_of_nothing(arguments.out, options, code)
+    return code
 
 
 def chosen_options(arguments: argparse.Namespace) -> RecordOptions:
@@ -89,7 +92,7 @@ def check_run_directory(path: Path) -> None:
 
 
 def _add_run(made: Parser) -> None:
-    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run directory to write")
+    made.add_argument("--out", type=folder, required=True, metavar="DIR", help="the run directory to write")
     made.add_argument("--adapter", default="pytorch", metavar="NAME", help="the framework's adapter (%(default)s)")
     made.add_argument("--config", type=Path, metavar="FILE", help="options from a file (probe.yaml, .json, .toml)")
     made.add_argument(
