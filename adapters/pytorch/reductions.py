@@ -104,13 +104,13 @@ class TorchReducer:
             return RowSnapshot({name: self._to_host(column).numpy() for name, column in measured.items()})
 
     def _measure_on_host(self, values: Tensor, what: frozenset[str]) -> int:
-        result = host_arrays.measure(values, _code(what)) or _measure_by_numpy(values, what)
+        code, places = _asked(what)
+        result = host_arrays.measure(values, code) or _measure_by_numpy(values, what)
         with self._lock:
             slot = self._next_slot()
             rows = self._host.new_row(slot)
-            for name in what & _PLACES.keys():
-                for i, place in _PLACES[name]:
-                    rows[i][place] = result[i][place]
+            for i, place in places:
+                rows[i][place] = result[i][place]
         return slot
 
     def _measure_on_device(self, values: Tensor, what: frozenset[str]) -> int:
@@ -181,8 +181,16 @@ _CODES: Final = {"statistics": arrays.STATISTICS, "sketch": arrays.SKETCH, "chec
 
 
 @functools.cache
-def _code(what: frozenset[str]) -> int:
-    return sum(_CODES[name] for name in what & _CODES.keys())
+def _asked(what: frozenset[str]) -> tuple[int, list[tuple[int, slice]]]:
+    """Gives what is asked in C, and the places of its numbers, joined where they lie side by side."""
+    names = [name for name in _CODES if name in what]
+    places: list[tuple[int, slice]] = []
+    for row in (0, 1):
+        for place in (place for name in names for i, place in _PLACES[name] if i == row):
+            joins = bool(places) and places[-1][0] == row and places[-1][1].stop == place.start
+            start = places.pop()[1].start if joins else place.start
+            places.append((row, slice(start, place.stop)))
+    return sum(_CODES[name] for name in names), places
 
 
 def _measure_by_numpy(values: Tensor, what: frozenset[str]) -> tuple[Array, Array]:
