@@ -19,7 +19,7 @@ demo: $(INSTALLED) ## record two trainings, one with a bug, and find it
 	$(BIN)/msprobe demo --out runs/demo
 
 test: check ## everything that must hold: check, generated docs, the wheel in a clean environment, all fast tests
-	$(BIN)/cog --check -I . docs/cli.md docs/plugins.md
+	$(BIN)/cog --check -I . docs/cli.md docs/configuration.md docs/plugins.md
 	bash .ci/smoke $(BIN)/python .cache/smoke
 	$(BIN)/python .ci/frameworks
 	$(BIN)/pytest -n $(JOBS)
@@ -35,7 +35,7 @@ format: $(INSTALLED) ## format the code and mend what ruff can mend
 	$(BIN)/ruff format
 
 docs: $(INSTALLED) ## write the generated parts of docs/
-	$(BIN)/cog -r -I . docs/cli.md docs/plugins.md
+	$(BIN)/cog -r -I . docs/cli.md docs/configuration.md docs/plugins.md
 
 web: ## build the pages
 	@echo "There are no pages yet; they come with the web app. Tables and one static page: msprobe compare --format html"

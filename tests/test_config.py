@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from msprobe.core.config import RecordConfig, load_options
 from msprobe.core.documents import read_document
 from msprobe.core.errors import ConfigError
-from msprobe.core.options import OPTION_NAMES, OptionValues, RecordOptions, parse_ranges, parse_size
+from msprobe.core.options import OPTION_NAMES, OptionValues, RecordOptions, parse_option, parse_ranges, parse_size
+from msprobe.core.verdicts.constants import Constants
 
 
 def test_every_option_can_be_given_in_code_and_in_a_file() -> None:
     assert set(OptionValues.__annotations__) == set(OPTION_NAMES)
     assert set(RecordConfig.model_fields) == set(OPTION_NAMES)
+
+
+def _documented(first: str, last: str) -> dict[str, str]:
+    """Gives name and default of each row of the tables between two headings of docs/configuration.md."""
+    page = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    part = page.partition(first)[2].partition(last)[0] if last else page.partition(first)[2]
+    return dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", part, re.MULTILINE))
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    rows = _documented("## Options of a recording", "## Constants of a verdict")
+    assert tuple(rows) == OPTION_NAMES
+    for name, default in rows.items():
+        given = default.strip("`")
+        value: object = () if given in ("none", "all") else yaml.safe_load(given)
+        assert parse_option(name, value) == getattr(RecordOptions(), name), name
+
+
+def test_every_constant_is_documented_with_its_default() -> None:
+    rows = {name: float(text.strip("`")) for name, text in _documented("## Constants of a verdict", "").items()}
+    assert rows == Constants().as_dict()
 
 
 @pytest.mark.parametrize(
