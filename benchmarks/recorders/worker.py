@@ -2,7 +2,7 @@
 
 It is a plain script, so that it can run in an environment of another tool whose package has the same name as ours.
 Commands come on standard input, answers are lines of JSON: ``steps N`` trains N steps, ``split N`` does so with clocks
-in the reducer, ``finish`` ends the recording.
+in the reducer, ``read N`` reads N bytes once, ``finish`` ends the recording.
 """
 
 from __future__ import annotations
@@ -162,6 +162,15 @@ class MindStudioMonitor(Off):
 TOOLS = {"off": Off, "msprobe": Msprobe, "mindstudio": MindStudio, "mindstudio-monitor": MindStudioMonitor}
 
 
+def _seconds_to_read(nbytes: int) -> float:
+    block, seconds = torch.ones(2**24), []
+    for _ in range(7):
+        begin = time.thread_time()
+        block.sum()
+        seconds.append(time.thread_time() - begin)
+    return sorted(seconds)[3] * nbytes / (block.numel() * block.element_size())
+
+
 def _tensors_in(value: Any) -> int:
     if isinstance(value, dict):
         return int("shape" in value and "dtype" in value) or sum(map(_tensors_in, value.values()))
@@ -189,6 +198,8 @@ def main() -> None:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         elif command == "split" and isinstance(tool, Msprobe):
             answer = tool.split(int(number))
+        elif command == "read":
+            answer = {"seconds": _seconds_to_read(int(number))}
         elif command == "finish":
             answer = {"peak": peak * (1 if sys.platform == "darwin" else 1024), **tool.finish()}
         print(json.dumps(answer), file=answers, flush=True)

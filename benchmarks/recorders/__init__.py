@@ -1,0 +1,1 @@
+"""Training under a recorder: the processes that ``benchmarks.recording`` runs in turns."""

@@ -1,0 +1,69 @@
+"""The table of ``benchmarks.recording`` as a page of the documentation."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+_HEAD = (
+    "| work | model | peer | msprobe | must | reading tensors | one plain read | hooks and writing "
+    "| peak, MB (peer) | disk a step, MB (peer) | records (peer) | bytes a record |"
+)
+
+
+def page(lines: Sequence[dict[str, Any]], machine: dict[str, Any], *, rounds: int = 0) -> str:
+    """Gives the page: how it was measured, then one row for each line of work and model."""
+    rows = [_HEAD, "|---" * _HEAD.count(" | ") + "|---|", *map(_row, lines)]
+    table = "\n".join(rows)
+    return f"{_introduction(machine, rounds)}\n{table}\n" if rounds else table
+
+
+def _introduction(machine: dict[str, Any], rounds: int) -> str:
+    shared = "others were using it at the time" if machine["load"] > 1 else "nothing else ran on it"
+    return f"""# What recording costs
+
+Written by `python -m benchmarks.recording --page docs/benchmarks.md` (in `make bench`), from one run on
+{machine["cores"]} cores of "{machine["processor"]}", {machine["system"]}, Python {machine["python"]}; the load was
+{machine["load"]:.1f}, so {shared}.
+
+A Llama (hidden size x layers), batch 2, sequence 128, fp32, AdamW, one thread. Ratios are CPU time of a step to that of
+the same step without a tool, all threads counted: the median of {rounds} rounds with the lowest and the highest. The
+three processes of a row take turns. The peer is mindstudio-probe 26.2.0; at op level it records the forward calls of
+Python functions, msprobe every operator, forward, backward and in the optimizer. Milliseconds are a step's: what
+the recorder spends reading tensors, what one plain sum over the same bytes takes, and everything else that it adds.
+Peak memory is above that of the training alone.
+"""
+
+
+def _row(line: dict[str, Any]) -> str:
+    ours, peer = line["costs"]["msprobe"], line["costs"].get("peer")
+    off, split = line["off"], ours["measuring"]
+    added = (statistics.median(ours["cpu"]) - 1) * off
+    records = ours["records"]
+    per_record = f"{ours['disk_bytes'] / records:,.0f}" if records else ""
+    cells = [
+        line["work"],
+        f"{line['size'][0]} x {line['size'][1]}",
+        _ratio(peer["cpu"]) if peer else "",
+        f"**{_ratio(ours['cpu'])}**",
+        line["must"],
+        f"{split['measuring'] * 1e3:.1f} ms, {split['bytes'] / 1e6:.0f} MB",
+        f"{split['read'] * 1e3:.1f} ms",
+        f"{(added - split['measuring']) * 1e3:.1f} ms",
+        _pair(ours, peer, lambda cost: f"{cost['peak_bytes'] / 1e6:+.0f}"),
+        _pair(ours, peer, lambda cost: f"{cost['disk_bytes'] / 1e6:.2f}"),
+        _pair(ours, peer, lambda cost: f"{cost['records']}"),
+        per_record,
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _pair(ours: dict[str, Any], peer: dict[str, Any] | None, text: Any) -> str:
+    return f"{text(ours)} ({text(peer)})" if peer else str(text(ours))
+
+
+def _ratio(ratios: Sequence[float]) -> str:
+    middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+    digits = 3 if high < 1.1 else 2
+    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"

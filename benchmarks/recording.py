@@ -1,0 +1,181 @@
+"""Measures what recording costs a training: ``python -m benchmarks.recording [--quick] [--page docs/benchmarks.md]``.
+
+Each line of work runs in three processes: without a tool, under msprobe, under mindstudio-probe. They take turns within
+one run (A/B/C/A/B/C...), each round gives one ratio of CPU time per step, and the table has their median and range. CPU
+time is that of the whole process, the writer's thread included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.recorders.page import page
+from benchmarks.recorders.processes import Process
+
+SMALL, LARGE, HUNDRED_MILLION = (256, 4, 2048), (512, 8, 2048), (768, 12, 32_000)
+#: CPU seconds that a turn of one process lasts, about, and steps before the first.
+TURN = 0.6
+WARM_UP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One line of the table: what each tool is asked to do, and on which models."""
+
+    name: str
+    msprobe: dict[str, Any]
+    peer: tuple[str, dict[str, Any]] | None = None
+    sizes: tuple[tuple[int, int, int], ...] = (SMALL,)
+    must: str = ""
+
+
+def _dump(level: str, task: str = "statistics", **settings: str) -> tuple[str, dict[str, Any]]:
+    return "mindstudio", {"task": task, "level": level, "settings": settings}
+
+
+_MONITOR = ("mindstudio-monitor", {"ops": ["norm", "min", "max", "mean"]})
+_ONLY_GRADIENTS = {"what": "statistics", "inputs": False, "outputs": False, "parameters": False, "buffers": False}
+_BOTH = (SMALL, LARGE)
+
+WORK = (
+    Work("module level, statistics", {"what": "statistics"}, _dump("L0"), _BOTH, "1.2 / 1.1"),
+    Work("op level, statistics", {"level": "op", "what": "statistics"}, _dump("L1"), _BOTH, "3 / 2"),
+    Work("module level, statistics + sketch", {}, None, _BOTH, "1.35 / 1.2"),
+    Work("module level, checksums", {"what": "checksums"}, _dump("L0", summary_mode="md5"), _BOTH, "1.4 / 1.25"),
+    Work("mix, checksums", {"level": "mix", "what": "checksums"}, _dump("mix", summary_mode="md5"), _BOTH, "3.5"),
+    Work("module level, tensors", {"what": "tensors"}, _dump("L0", "tensor"), (SMALL,), "2"),
+    Work("mix, tensors", {"level": "mix", "what": "tensors"}, _dump("mix", "tensor"), (SMALL,), "6"),
+    Work("attached, not recording", {"steps": "1000000-"}, None, (SMALL,), "1"),
+    Work("weight gradients only", _ONLY_GRADIENTS, _MONITOR, (SMALL, HUNDRED_MILLION), "1.1 / 1.02"),
+)
+
+
+@dataclass(slots=True)
+class Cost:
+    """What one tool cost: ratios to the process without a tool, one for each round; the rest a step."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+    peak_bytes: int = 0
+    disk_bytes: float = 0.0
+    records: int = 0
+    #: Of msprobe: seconds in which tensors are read, how many, their bytes, and how long one plain read of those takes.
+    measuring: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Line:
+    """The costs of one line of work on one model; ``off`` is the CPU seconds of a step without a tool."""
+
+    work: str
+    size: tuple[int, int, int]
+    must: str
+    off: float
+    costs: dict[str, Cost]
+
+
+def measure(work: Work, size: tuple[int, int, int], *, rounds: int, folder: Path) -> Line:
+    """Runs one line of work on one model."""
+    processes = {"off": Process("off", size, folder / "off", {}), "msprobe": _msprobe(work, size, folder)}
+    if work.peer is not None:
+        processes["peer"] = Process(work.peer[0], size, folder / "peer", work.peer[1])
+    try:
+        return _take_turns(work, size, processes, rounds)
+    finally:
+        for process in processes.values():
+            process.close()
+
+
+def _msprobe(work: Work, size: tuple[int, int, int], folder: Path) -> Process:
+    return Process("msprobe", size, folder / "msprobe", work.msprobe)
+
+
+def _take_turns(work: Work, size: tuple[int, int, int], processes: dict[str, Process], rounds: int) -> Line:
+    steps = {}
+    for name, process in processes.items():
+        process.ask(f"steps {WARM_UP}")
+        steps[name] = max(1, round(TURN / process.ask("steps 1")["cpu"]))
+    before = {name: process.written() for name, process in processes.items()}
+    costs = {name: Cost() for name in processes if name != "off"}
+    off = []
+    for _ in range(rounds):
+        turns = {name: _turn(process, steps[name]) for name, process in processes.items()}
+        off.append(turns["off"]["cpu"])
+        for name, cost in costs.items():
+            cost.cpu.append(turns[name]["cpu"] / turns["off"]["cpu"])
+            cost.wall.append(turns[name]["wall"] / turns["off"]["wall"])
+    for name, cost in costs.items():
+        cost.disk_bytes = (processes[name].written() - before[name]) / (rounds * steps[name])
+    costs["msprobe"].measuring = _split(processes)
+    _finish(processes, costs)
+    return Line(work.name, size, work.must, statistics.median(off), costs)
+
+
+def _turn(process: Process, steps: int) -> dict[str, float]:
+    return {name: seconds / steps for name, seconds in process.ask(f"steps {steps}").items()}
+
+
+def _split(processes: dict[str, Process]) -> dict[str, float]:
+    found: dict[str, float] = processes["msprobe"].ask("split 3")
+    found["read"] = processes["off"].ask(f"read {int(found['bytes'])}")["seconds"]
+    return found
+
+
+def _finish(processes: dict[str, Process], costs: dict[str, Cost]) -> None:
+    ends = {name: process.ask("finish") for name, process in processes.items()}
+    for name, cost in costs.items():
+        cost.peak_bytes = ends[name]["peak"] - ends["off"]["peak"]
+        cost.records = ends[name].get("records", 0)
+
+
+def machine() -> dict[str, Any]:
+    """Describes the machine, and how busy others kept it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    found = {"processor": name or platform.processor(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    return {**found, "python": platform.python_version(), "system": platform.system()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures every line, prints the table, and writes it where it is asked to."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recording", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the small model only, few rounds")
+    parser.add_argument("--rounds", type=int, default=0, help="turns of each process (9; with --quick 3)")
+    parser.add_argument("--only", default="", help="lines of work whose name holds this text")
+    parser.add_argument("--no-peer", action="store_true", help="leave mindstudio-probe out")
+    parser.add_argument("--page", type=Path, help="write the table as a page of the documentation")
+    parser.add_argument("--json", type=Path, default=Path("runs/recording.json"), help="write all numbers")
+    arguments = parser.parse_args(argv)
+    rounds = arguments.rounds or (3 if arguments.quick else 9)
+    lines: list[dict[str, Any]] = []
+    start = machine()
+    for work in WORK:
+        if arguments.only not in work.name:
+            continue
+        if arguments.no_peer:
+            work = Work(work.name, work.msprobe, None, work.sizes, work.must)
+        for size in work.sizes[:1] if arguments.quick else work.sizes:
+            with tempfile.TemporaryDirectory(prefix="recording-") as folder:
+                line = measure(work, size, rounds=rounds, folder=Path(folder))
+            lines.append(asdict(line))
+            print(page(lines[-1:], start).splitlines()[-1] if len(lines) > 1 else page(lines, start), flush=True)
+    result = {"machine": start, "rounds": rounds, "lines": lines}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(result, indent=1))
+    if arguments.page:
+        arguments.page.write_text(page(lines, start, rounds=rounds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
