@@ -24,15 +24,18 @@ class Process:
         shutil.rmtree(folder, ignore_errors=True)
         self.folder = folder
         self._deleted = 0
-        python = str(peer_python()) if tool.startswith("mindstudio") else sys.executable
+        is_peer = tool.startswith("mindstudio")
+        python = str(peer_python()) if is_peer else sys.executable
+        # The peer's package has our name: it must not find ours first.
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" or not is_peer}
         task = {"tool": tool, "size": size, "folder": str(folder), "options": options}
         self._process = subprocess.Popen(
             [python, "-W", "ignore", str(_WORKER), json.dumps(task)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if tool.startswith("mindstudio") else None,
+            stderr=subprocess.DEVNULL if is_peer else None,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**environment, "OMP_NUM_THREADS": "1"},
         )
 
     def ask(self, command: str) -> dict[str, Any]:
