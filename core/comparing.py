@@ -131,16 +131,15 @@ def _scope(candidate: Run, reference: Run, ranks: set[int], steps: StepRanges) -
     common = sorted(chosen[0] & chosen[1])
     findings += _missing("rank", *chosen)
     if not common:
-        raise ComparisonError(
-            f"{candidate.path} and {reference.path} have no rank in common: {_few(chosen[0])} and {_few(chosen[1])}."
-        )
+        held = f"{_few(candidate.ranks)} in {candidate.path}, {_few(reference.ranks)} in {reference.path}"
+        asked = f"rank {_few(ranks)} is not in both runs" if ranks else "the two runs have no rank in common"
+        raise ComparisonError(f"{asked}. Ranks: {held}.")
     sets = [_steps_of(run, common, steps) for run in (candidate, reference)]
     findings += _missing("step", *sets)
     if not sets[0] & sets[1]:
-        raise ComparisonError(
-            f"{candidate.path} and {reference.path} have no step in common: {_few(sets[0])} and {_few(sets[1])}. "
-            "Record both from the same step, or give --step."
-        )
+        steps_c, steps_r = (_few(_steps_of(run, common, ())) for run in (candidate, reference))
+        asked = "none of the steps asked for is in both runs" if steps else "the two runs have no step in common"
+        raise ComparisonError(f"{asked}. Steps: {steps_c} in {candidate.path}, {steps_r} in {reference.path}.")
     return Scope(tuple(common), np.array(sorted(sets[0] & sets[1]), dtype=np.int64), tuple(findings))
 
 
@@ -241,13 +240,13 @@ def _report(
     judged: Judged, sides: tuple[Run, Run], scope: Scope, comparators: Sequence[Any], bar: Progress
 ) -> Comparison:
     counts, coverage = count_verdicts(judged), measure_coverage(judged)
-    verdict = run_verdict(counts, coverage, judged.constants)
+    verdict = run_verdict(counts, coverage, judged.constants, partial=bool(scope.findings))
     sources = find_sources(judged)
     extra = compare_columns(judged.table, comparators, bar)
     failed = [Finding("comparator", f"Comparator {name} failed: {why}") for name, why in extra.failures.items()]
     summary = Summary(
         verdict=verdict.value,
-        sentence=tell(judged, verdict, sources, coverage),
+        sentence=tell(judged, verdict, sources, coverage, missing=[finding.text for finding in scope.findings]),
         exit_code=exit_code(verdict),
         coverage=coverage,
         sources=sources,

@@ -86,6 +86,24 @@ def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     raise RecordingError("optimizer= is no torch.optim.Optimizer. Leave it out and call probe.step() after each step.")
 
 
+def settings_of(optimizer: Any) -> dict[str, object]:
+    """Gives an optimizer's class and the settings of each of its groups (lr, betas, weight_decay ...) by name.
+
+    A learning rate that lies on a device is left out: reading it would wait for the device.
+    """
+    settings: dict[str, object] = {"optimizer": type(optimizer).__name__}
+    groups = optimizer.param_groups
+    for index, group in enumerate(groups):
+        prefix = f"group {index} " if len(groups) > 1 else ""
+        settings[f"{prefix}parameters"] = len(group["params"])
+        for name, value in group.items():
+            if isinstance(value, torch.Tensor) and value.numel() == 1 and value.device.type == "cpu":
+                settings[f"{prefix}{name}"] = value.item()
+            elif isinstance(value, bool | int | float | str | tuple | None):
+                settings[f"{prefix}{name}"] = value
+    return settings
+
+
 def parameter_ids(optimizer: Any) -> set[int]:
     """Gives the identities of the parameters that an optimizer updates."""
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

@@ -19,7 +19,7 @@ from msprobe.adapters.pytorch.guard import Failures, guarded
 from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
-from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids
+from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
@@ -189,6 +189,8 @@ class Session:
     def _updates(self, optimizer: Any) -> None:
         if self.recorder.recording and self._modules.attached:
             self._parameters.record_updates(self._modules.pairs(), parameter_ids(optimizer))
+            for name, value in settings_of(optimizer).items():
+                self.recorder.fact(None, "optimizer", name, value)
             if self._ops is not None:
                 self._ops.updating(active=True)
 

@@ -109,9 +109,11 @@ def _call_norms(table: PairTable) -> _Norms:
     lasting = table.is_role(Role.PARAMETER)
     node = facts.node[table.site]
     by_step = group_numbers(node, table.step)
-    by_call = group_numbers(
-        node, table.step, np.where(lasting, 0, table.micro_step), np.where(lasting, 0, call[table.site])
-    )
+    # A module's backward belongs to its forward call; an operator's call is one computation in one direction.
+    operator = facts.is_op[table.site]
+    direction = np.where(operator, facts.direction[table.site], 0)
+    micro_step, calls = (np.where(lasting, 0, column) for column in (table.micro_step, call[table.site]))
+    by_call = group_numbers(node, table.step, micro_step, calls, direction)
     square = np.square(table.norm)
     quantity = ~table.reference.discrete & ~np.isnan(square)
     forward, backward = (
@@ -119,7 +121,8 @@ def _call_norms(table: PairTable) -> _Norms:
         table.is_direction(Direction.BACKWARD),
     )
     matrix = lasting & (np.maximum(table.reference.dimensions, table.candidate.dimensions) >= 2)
-    inputs, gradients = table.is_role(Role.INPUT) & forward & quantity, table.is_role(Role.INPUT) & backward & quantity
+    entering = table.is_role(Role.INPUT) & quantity
+    inputs, gradients = entering & (forward | operator), entering & backward & ~operator
 
     def spread(rows: NDArray[np.bool_], numbers: NDArray[np.int64], values: Column, combine: np.ufunc) -> Column:
         out = np.zeros(int(numbers.max(initial=-1)) + 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.sites import Direction, Role
-from msprobe.core.verdicts.facts import FactTable, differing_facts, differing_random_states
+from msprobe.core.verdicts.facts import FactTable, differing_facts
 from msprobe.core.verdicts.table import DIRECTIONS, PairTable, Side
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class EvidenceFinder:
     def __init__(self, table: PairTable, errors: Errors, flow: Flow, constants: Constants) -> None:
         self._table, self._errors, self._flow, self._constants = table, errors, flow, constants
         self._facts: dict[str, list[ContextDifference]] = defaultdict(list)
-        for difference in differing_facts([FactTable.of_rank(match) for match in table.matches]):
+        self._tables = {match.rank: FactTable.of_rank(match) for match in table.matches}
+        for difference in differing_facts(list(self._tables.values())):
             self._facts[difference.node].append(difference)
         updates = np.flatnonzero(table.is_role(Role.GRADIENT) & table.is_direction(Direction.UPDATE))
         places = zip(table.site[updates].tolist(), table.step[updates].tolist(), strict=True)
@@ -48,7 +49,7 @@ class EvidenceFinder:
     def evidence(self, rows: list[int], node: str, *, error: float, bound: float) -> tuple[str, ...]:
         """Gives sentences, the most telling first."""
         found = [*self._leftover(rows), *self._factor(rows), *self._nonfinite(rows[0]), *self._scalars(node)]
-        found += self._random_state(rows[0])
+        found += self._random_state(rows[0]) + self._classes(rows[0]) + self._settings_of_update(rows[0])
         if np.isfinite(error):
             explained = (
                 f"rounding and its inputs explain {bound:.1e}" if np.isfinite(bound) else "nothing there explains any"
@@ -70,15 +71,30 @@ class EvidenceFinder:
             for d in self._facts.get(node, ())
         ]
 
+    def _classes(self, row: int) -> list[str]:
+        facts, site = self._table.sites, self._table.site[row]
+        candidate, reference = str(facts.candidate_class[site]), str(facts.reference_class[site])
+        if not candidate or not reference or candidate == reference:
+            return []
+        return [f"class: {candidate} in the candidate, {reference} in the reference"]
+
     def _random_state(self, row: int) -> list[str]:
         """Quotes differing random states where the node draws random numbers."""
         site = self._table.site[row]
         classes = f"{self._table.sites.candidate_class[site]} {self._table.sites.reference_class[site]}".lower()
         if not any(word in classes for word in _RANDOM):
             return []
-        match = next(m for m in self._table.matches if m.rank == self._table.rank[row])
-        names = differing_random_states(match).get(int(self._table.step[row]), ())
+        names = self._tables[int(self._table.rank[row])].differing_at("rng", int(self._table.step[row]))
         return [f"random states differ at the start of the step: {', '.join(names)}"] if names else []
+
+    def _settings_of_update(self, row: int) -> list[str]:
+        """Quotes the optimizer's settings that differ at the step whose update made a parameter what it is."""
+        before = self._flow.across_steps[self._flow.across_steps[:, 1] == row, 0]
+        if not len(before):
+            return []
+        step = int(self._table.step[before].max())
+        differing = self._tables[int(self._table.rank[row])].differing_at("optimizer", step)
+        return [f"{name}: {c} in the candidate, {r} in the reference" for name, (c, r) in differing.items()]
 
     def _factor(self, rows: list[int]) -> list[str]:
         factors = {self.exact_factor(row) for row in rows[:_TRIED_ROWS]}
@@ -142,4 +158,5 @@ class EvidenceFinder:
             return []
         more = f" and {len(names) - _NAMED_SOURCES} more" if len(names) > _NAMED_SOURCES else ""
         guessed = " (supposed from the order of execution)" if self._flow.by_order[row] else ""
-        return [f"computed from {', '.join(names[:_NAMED_SOURCES])}{more}, which agree{guessed}"]
+        verb = "agrees" if len(names) == 1 else "agree"
+        return [f"computed from {', '.join(names[:_NAMED_SOURCES])}{more}, which {verb}{guessed}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from msprobe.core.comparison import ContextDifference
 
 if TYPE_CHECKING:
-    from msprobe.core.verdicts.table import RankMatch
+    from msprobe.core.verdicts.table import RankMatch, RankView
 
 #: What differs between any two runs and explains nothing.
 _ALWAYS_DIFFERS = frozenset({"start_time", "pid", "host", "hostname", "out", "path", "run", "time"})
@@ -21,63 +22,79 @@ _ABSENT = "(absent)"
 _LONGEST = 120
 
 
+#: (scope and candidate's node path, kind, name) of a fact.
+Key = tuple[str, str, str]
+#: The values of one fact over time: (step, text), in order; a value holds until the next.
+History = list[tuple[int, str]]
+
+
 @dataclass(frozen=True)
 class FactTable:
-    """The last value of each fact of both sides of one rank, by (candidate's node path, kind, name)."""
+    """The facts of both sides of one rank over time."""
 
-    candidate: Mapping[tuple[str, str, str], str]
-    reference: Mapping[tuple[str, str, str], str]
+    candidate: Mapping[Key, History]
+    reference: Mapping[Key, History]
 
     @classmethod
     def of_rank(cls, match: RankMatch) -> FactTable:
         """Collects the facts of one rank; nodes of the reference go by their partner's name."""
-        partner_name: dict[int, str] = {}
-        for candidate, reference in enumerate(match.nodes.partner.tolist()):
-            if reference >= 0:
-                partner_name[reference] = match.candidate.nodes[candidate].path
-        sides: list[dict[tuple[str, str, str], str]] = [{}, {}]
-        for fact in match.candidate.facts:
-            name = match.candidate.nodes[fact.node].path if fact.node >= 0 else ""
-            scope = "node" if fact.node >= 0 else "run"
-            sides[0].setdefault((f"{scope}:{name}", fact.kind, fact.name), _text(fact.value))
-        for fact in match.reference.facts:
-            if fact.node >= 0 and fact.node not in partner_name:
-                continue
-            name, scope = (partner_name[fact.node], "node") if fact.node >= 0 else ("", "run")
-            sides[1].setdefault((f"{scope}:{name}", fact.kind, fact.name), _text(fact.value))
-        return cls(*sides)
+        names_c = {index: node.path for index, node in enumerate(match.candidate.nodes)}
+        names_r = {r: names_c[c] for c, r in enumerate(match.nodes.partner.tolist()) if r >= 0}
+        return cls(_histories(match.candidate, names_c), _histories(match.reference, names_r))
+
+    def differing_at(self, kind: str, step: int) -> dict[str, tuple[str, str]]:
+        """Gives the facts of a kind about the run whose values differ at a step: name to both values."""
+        found = {}
+        for key in self.candidate.keys() & self.reference.keys():
+            values = _value_at(self.candidate[key], step), _value_at(self.reference[key], step)
+            if key[:2] == ("run:", kind) and values[0] != values[1]:
+                found[key[2]] = values
+        return dict(sorted(found.items()))
+
+
+def _histories(run: RankView, names: Mapping[int, str]) -> dict[Key, History]:
+    found: dict[Key, History] = defaultdict(list)
+    for fact in run.facts:
+        if fact.node < 0:
+            found[("run:", fact.kind, fact.name)].append((fact.step, _text(fact.value)))
+        elif fact.node in names:
+            found[(f"node:{names[fact.node]}", fact.kind, fact.name)].append((fact.step, _text(fact.value)))
+    return found
+
+
+def _value_at(history: History, step: int) -> str:
+    value = _ABSENT
+    for at, text in history:
+        if at > step:
+            break
+        value = text
+    return value
+
+
+def _first_difference(candidate: History, reference: History) -> tuple[str, str] | None:
+    """Gives both values where they first differ, from the step on at which both sides have one."""
+    if not candidate or not reference:
+        return (candidate or [(0, _ABSENT)])[0][1], (reference or [(0, _ABSENT)])[0][1]
+    start = max(candidate[0][0], reference[0][0])
+    for step in sorted({start, *(step for step, _ in (*candidate, *reference) if step > start)}):
+        values = _value_at(candidate, step), _value_at(reference, step)
+        if values[0] != values[1]:
+            return values
+    return None
 
 
 def differing_facts(tables: Sequence[FactTable]) -> list[ContextDifference]:
     """Gives the facts that differ, those of nodes present on both sides only; each once over all ranks."""
-    found: dict[tuple[str, str, str], ContextDifference] = {}
+    found: dict[Key, ContextDifference] = {}
     for table in tables:
         for key in {**table.candidate, **table.reference}:
             place, kind, name = key
-            candidate, reference = table.candidate.get(key, _ABSENT), table.reference.get(key, _ABSENT)
-            if candidate == reference or name in _ALWAYS_DIFFERS or key in found:
+            if name in _ALWAYS_DIFFERS or key in found:
                 continue
-            found[key] = ContextDifference(kind, place.partition(":")[2], name, candidate, reference)
+            differing = _first_difference(table.candidate.get(key, []), table.reference.get(key, []))
+            if differing is not None:
+                found[key] = ContextDifference(kind, place.partition(":")[2], name, *differing)
     return list(found.values())
-
-
-def differing_random_states(match: RankMatch) -> dict[int, tuple[str, ...]]:
-    """Gives, by step, the random generators whose states differ at its start."""
-    sides = []
-    for run in (match.candidate, match.reference):
-        state: dict[str, str] = {}
-        by_step: dict[int, dict[str, str]] = {}
-        for fact in run.facts:
-            if fact.node < 0 and fact.kind == "rng":
-                state = {**state, fact.name: _text(fact.value)}
-                by_step[fact.step] = state
-        sides.append(by_step)
-    found: dict[int, tuple[str, ...]] = {}
-    for step in sides[0].keys() & sides[1].keys():
-        states = [side[step] for side in sides]
-        differing = [name for name in states[0].keys() & states[1].keys() if states[0][name] != states[1][name]]
-        found[step] = tuple(sorted(differing))
-    return found
 
 
 def differing_headers(

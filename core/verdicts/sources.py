@@ -7,12 +7,13 @@ rank.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msprobe.core.comparison import Source, Verdict
+from msprobe.core.matching.names import split_operator
 from msprobe.core.sites import Direction, Role
 from msprobe.core.verdicts.evidence import EvidenceFinder
 from msprobe.core.verdicts.table import DIRECTIONS, ROLES, PairTable, row_order
@@ -57,23 +58,42 @@ def find_sources(judged: Judged) -> tuple[Source, ...]:
     rows = np.flatnonzero(judged.decisions.verdict == Verdict.INTRODUCED.value)
     if not len(rows):
         return ()
-    depth = np.where(table.is_role(Role.PARAMETER, Role.BUFFER), 0, 1)
-    rows = rows[
-        np.lexsort((table.order[rows], table.rank[rows], table.micro_step[rows], depth[rows], table.step[rows]))
-    ]
+    rows = rows[_order_of_cause(table)[rows].argsort(kind="stable")]
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     classes = _classes(table)
     containers = _containers(table)
     blames = {site: _blame(table, site, classes, containers) for site in np.unique(table.site[rows]).tolist()}
+    updated = frozenset(np.unique(judged.flow.across_steps[:, 1]).tolist())
+    from_loss = _from_loss(judged)
     for row in rows.tolist():
         blame = blames[int(table.site[row])]
+        if row in from_loss and blame.place == "result":
+            blame = blames[int(table.site[row])] = replace(blame, node="", own_code=False, place="loss")
         groups[(blame.node, blame.side_of_pass, blame.place)].append(row)
-    _join_accumulation(groups, table)
+    _join_updates(groups, updated)
+    _join_accumulation(groups)
     finder = EvidenceFinder(judged.table, judged.errors, judged.flow, judged.constants)
-    place = np.argsort(row_order(table))
+    place, cause = np.argsort(row_order(table)), _order_of_cause(table)
     return tuple(
-        _source(judged, rows, blames[int(table.site[rows[0]])], finder, int(place[rows[0]])) for rows in groups.values()
+        _source(judged, rows, blames[int(table.site[rows[0]])], finder, int(place[rows[0]]))
+        for rows in sorted(groups.values(), key=lambda rows: int(cause[rows[0]]))
     )
+
+
+def _order_of_cause(table: PairTable) -> NDArray[np.int64]:
+    """Ranks the rows by when they may cause others, over all ranks: by step, parameters first, updates last."""
+    keys = (
+        table.rank,
+        table.order,
+        table.is_direction(Direction.BACKWARD),
+        table.micro_step,
+        table.is_direction(Direction.UPDATE),
+        ~table.is_role(Role.PARAMETER, Role.BUFFER),
+        table.step,
+    )
+    place = np.empty(len(table), dtype=np.int64)
+    place[np.lexsort(keys)] = np.arange(len(table))
+    return place
 
 
 def _blame(table: PairTable, site: int, classes: dict[str, str], containers: dict[str, str | None]) -> _Blame:
@@ -103,7 +123,7 @@ def _blame(table: PairTable, site: int, classes: dict[str, str], containers: dic
 def _containers(table: PairTable) -> dict[str, str | None]:
     """Gives, for each node, the innermost container that runs code of its own (lists of modules do not), or None."""
     paths = np.concatenate([table.sites.candidate_node, table.sites.reference_node])
-    running = set(paths.tolist()) | {""}
+    running = {split_operator(path)[0] for path in paths.tolist()} | {""}
     parents = {
         node.path: node.parent for match in table.matches for node in (*match.reference.nodes, *match.candidate.nodes)
     }
@@ -126,11 +146,35 @@ def _classes(table: PairTable) -> dict[str, str]:
     return found
 
 
-def _join_accumulation(groups: dict[tuple[str, str, str], list[int]], table: PairTable) -> None:
+def _from_loss(judged: Judged) -> frozenset[int]:
+    """Finds gradients that were computed from forward values only: the first that the loss sends into the model."""
+    table = judged.table
+    backward = table.is_direction(Direction.BACKWARD)
+    arriving = backward & table.is_role(Role.INPUT) & ~table.sites.is_op[table.site]
+    edges = judged.flow.edges
+    arriving[edges[backward[edges[:, 0]], 1]] = False
+    return frozenset(np.flatnonzero(arriving & ~judged.flow.by_order).tolist())
+
+
+def _join_accumulation(groups: dict[tuple[str, str, str], list[int]]) -> None:
     """Joins wrong accumulated gradients of several nodes: they have one cause, outside of the model."""
     keys = [key for key in groups if key[2] == "accumulation"]
     for key in keys[1:]:
         groups[keys[0]].extend(groups.pop(key))
+
+
+def _join_updates(groups: dict[tuple[str, str, str], list[int]], updated: frozenset[int]) -> None:
+    """Joins parameters that an update made wrong, from gradients that agree: the optimizer is their one cause."""
+    found: list[int] = []
+    for key in [key for key in groups if key[2] == Role.PARAMETER.value]:
+        wrong = [row for row in groups[key] if row in updated]
+        found += wrong
+        if len(wrong) == len(groups[key]):
+            del groups[key]
+        elif wrong:
+            groups[key] = [row for row in groups[key] if row not in updated]
+    if found:
+        groups[("", Direction.UPDATE.value, "update")] = sorted(found)
 
 
 def _source(judged: Judged, rows: list[int], blame: _Blame, finder: EvidenceFinder, shown_row: int) -> Source:
@@ -138,9 +182,11 @@ def _source(judged: Judged, rows: list[int], blame: _Blame, finder: EvidenceFind
     first = rows[0]
     site = int(table.site[first])
     nodes = {str(facts.candidate_node[table.site[row]]) for row in rows}
+    if first in judged.flow.across_steps[:, 1] and blame.place == Role.PARAMETER.value:
+        blame = replace(blame, place="update")
     error, bound = float(judged.relative[first]), _relative_bound(judged, first)
     return Source(
-        node="" if blame.place == "accumulation" and len(nodes) > 1 else blame.node,
+        node="" if blame.place in ("accumulation", "update") and len(nodes) > 1 else blame.node,
         node_class=blame.node_class,
         site=describe_site(table, first),
         direction=DIRECTIONS[int(facts.direction[site])],
@@ -192,15 +238,17 @@ def _sentence(table: PairTable, row: int, blame: _Blame, nodes: int) -> str:
     going = " in backward" if backward else ""
     if blame.place == Role.PARAMETER.value:
         return f"Parameter {argument} of {name} differs at step {step}, before anything was computed from it."
+    if blame.place == "update":
+        what = f"the parameters of {nodes} modules" if nodes > 1 else f"parameter {argument} of {name}"
+        return f"The optimizer updates {what} otherwise, as step {step} shows; the gradients that it consumed agree."
     if blame.place == Role.BUFFER.value:
         return f"Buffer {argument} of {name} differs at step {step}, before anything was computed from it."
     if blame.place == "accumulation":
-        what = (
-            f"The accumulated gradients of {nodes} modules differ"
-            if nodes > 1
-            else f"The accumulated gradient of {name} differs"
+        what = f"the gradients of {nodes} modules were" if nodes > 1 else f"the gradient of {name} was"
+        return (
+            f"Between backward and the optimizer's step {what} changed at step {step} (clipping, scaling, reduction, "
+            "zero_grad): the gradients of the passes agree, what the optimizer consumes does not."
         )
-        return f"{what} at step {step}, while the gradients of its own passes agree."
     if blame.place == "operand":
         return f"Operand {argument} of {name} differs{going} at step {step}; it comes from outside of the model."
     if blame.place == "model input":

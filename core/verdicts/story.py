@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msprobe.core.comparison import Coverage, Finding, RunVerdict, Source, Verdict
+from msprobe.core.sites import Direction, Role
 from msprobe.core.verdicts.sources import Judged, describe_site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from msprobe.core.verdicts.constants import Constants
+
+#: How many parameters a finding names.
+_NAMED = 4
 
 #: Exit codes of ``msprobe compare``.
 CLEAN, WRONG, BAD_INPUT, TOO_LITTLE = 0, 1, 2, 3
@@ -41,8 +48,10 @@ def measure_coverage(judged: Judged) -> Coverage:
     )
 
 
-def run_verdict(counts: dict[str, int], coverage: Coverage, constants: Constants) -> RunVerdict:
+def run_verdict(counts: dict[str, int], coverage: Coverage, constants: Constants, *, partial: bool) -> RunVerdict:
     """Gives the worst of introduced, suspect, inherited only and clean; inconclusive where too little was judged.
+
+    Too little is also a rank or a step that only one side holds (``partial``): a job that stopped early is not clean.
 
     What was found stands even where little was judged: too little coverage makes an absence of findings inconclusive,
     not their presence.
@@ -51,7 +60,11 @@ def run_verdict(counts: dict[str, int], coverage: Coverage, constants: Constants
         return RunVerdict.INTRODUCED
     if counts[Verdict.SUSPECT.value]:
         return RunVerdict.SUSPECT
-    covered = coverage.judged_share >= constants.min_coverage and coverage.matched_share >= constants.min_matched
+    covered = (
+        not partial
+        and coverage.judged_share >= constants.min_coverage
+        and coverage.matched_share >= constants.min_matched
+    )
     if not covered:
         return RunVerdict.INCONCLUSIVE
     return RunVerdict.INHERITED_ONLY if counts[Verdict.INHERITED.value] else RunVerdict.CLEAN
@@ -64,7 +77,9 @@ def exit_code(verdict: RunVerdict) -> int:
     return WRONG if verdict in (RunVerdict.INTRODUCED, RunVerdict.SUSPECT) else CLEAN
 
 
-def tell(judged: Judged, verdict: RunVerdict, sources: Sequence[Source], coverage: Coverage) -> str:
+def tell(
+    judged: Judged, verdict: RunVerdict, sources: Sequence[Source], coverage: Coverage, *, missing: Sequence[str]
+) -> str:
     """Gives the one sentence that stands for the whole comparison."""
     matched, share = f"{coverage.matched:,} of {coverage.records:,} records", f"{coverage.judged_share:.1%}"
     if verdict is RunVerdict.INTRODUCED:
@@ -80,13 +95,34 @@ def tell(judged: Judged, verdict: RunVerdict, sources: Sequence[Source], coverag
     if verdict is RunVerdict.INCONCLUSIVE:
         if coverage.records == 0:
             return "Nothing can be said: the two runs have no records in common steps."
+        if missing:
+            return f"Nothing wrong was found in what both runs hold, but they do not hold the same: {' '.join(missing)}"
         return (
             f"Nothing wrong was found, but too little could be judged to call it clean: {matched} have a partner "
             f"({coverage.matched_share:.1%}), and {share} of these were judged."
         )
     if verdict is RunVerdict.INHERITED_ONLY:
         return f"No place introduces a difference, yet some differ from the start; {share} of {matched} were judged."
-    return f"The two runs agree: {_closeness(judged)} in {share} of the matched records ({matched} matched)."
+    agree = f"The two runs agree: {_closeness(judged)} in {share} of the matched records ({matched} matched)."
+    differing = _other_formats(judged)
+    if not differing.any() or differing[judged.table.matched].all():
+        return agree
+    first = describe_site(judged.table, _first(judged, differing))
+    return f"{agree} Number formats differ in {int(differing.sum()):,} of them, first at the {first}."
+
+
+def _other_formats(judged: Judged) -> NDArray[np.bool_]:
+    """Finds matched rows of quantities whose number formats differ."""
+    table = judged.table
+    differing: NDArray[np.bool_] = table.matched & (table.candidate.dtype != table.reference.dtype)
+    return differing
+
+
+def _first(judged: Judged, rows: NDArray[np.bool_]) -> int:
+    """Gives the first of the marked rows in order of execution."""
+    marked = np.flatnonzero(rows)
+    table = judged.table
+    return int(marked[np.lexsort((table.order[marked], table.rank[marked], table.step[marked]))[0]])
 
 
 def _closeness(judged: Judged) -> str:
@@ -107,18 +143,37 @@ def _tell_suspect(judged: Judged) -> str:
     )
 
 
+def _missing_gradients(judged: Judged) -> list[Finding]:
+    """Finds parameters that get a gradient on one side only."""
+    table, found = judged.table, []
+    gradients = table.is_role(Role.GRADIENT) & table.is_direction(Direction.BACKWARD) & ~table.matched
+    for side, other in (("candidate", table.reference), ("reference", table.candidate)):
+        sites = table.site[gradients & other.present]
+        nodes = np.where(
+            table.sites.candidate_node[sites] != "",
+            table.sites.candidate_node[sites],
+            table.sites.reference_node[sites],
+        )
+        names = list(
+            dict.fromkeys(f"{node}.{name}" for node, name in zip(nodes, table.sites.argument[sites], strict=True))
+        )
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            found.append(Finding("gradient", f"No gradient in the {side}: {', '.join(names[:_NAMED])}{more}."))
+    return found
+
+
 def row_findings(judged: Judged) -> list[Finding]:
     """Gives findings that concern many rows: other formats, non-finite values on both sides, guessed data flow."""
     table, found = judged.table, []
     matched = table.matched
-    formats: dict[tuple[str, str], int] = {}
-    differing = matched & (table.candidate.dtype != table.reference.dtype)
-    for pair in zip(table.candidate.dtype[differing].tolist(), table.reference.dtype[differing].tolist(), strict=True):
-        formats[pair] = formats.get(pair, 0) + 1
-    for (candidate, reference), count in sorted(formats.items()):
-        found.append(
-            Finding("format", f"{count:,} records are {candidate} in the candidate and {reference} in the reference.")
-        )
+    differing = _other_formats(judged)
+    pairs = zip(table.candidate.dtype[differing].tolist(), table.reference.dtype[differing].tolist(), strict=True)
+    for (candidate, reference), count in sorted(Counter(pairs).items()):
+        rows = differing & (table.candidate.dtype == candidate) & (table.reference.dtype == reference)
+        text = f"{count:,} records are {candidate} in the candidate and {reference} in the reference"
+        found.append(Finding("format", f"{text}, first the {describe_site(table, _first(judged, rows))}."))
+    found += _missing_gradients(judged)
     both = (
         matched
         & (np.nan_to_num(table.candidate.statistics["nan"]) > 0)

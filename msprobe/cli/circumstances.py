@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from msprobe.core.verdicts.facts import FactTable, differing_facts, differing_headers
+from msprobe.core.verdicts.facts import FactTable, History, Key, differing_facts, differing_headers
 
 if TYPE_CHECKING:
     from msprobe.core.comparison import ContextDifference
@@ -30,13 +31,13 @@ def _facts(candidate: Run, reference: Run, rank: int) -> FactTable:
     return FactTable(*(_facts_of(run.rank(rank), shared) for run in (candidate, reference)))
 
 
-def _facts_of(rank: RankRun, paths: set[str]) -> dict[tuple[str, str, str], str]:
-    """Gives the first value of each fact, of the run and of the nodes named."""
-    found: dict[tuple[str, str, str], str] = {}
+def _facts_of(rank: RankRun, paths: set[str]) -> dict[Key, History]:
+    """Gives the values over time of each fact, of the run and of the nodes named."""
+    found: dict[Key, History] = defaultdict(list)
     for fact in rank.facts:
         path = rank.node_paths[fact.node] if fact.node >= 0 else None
         if path is None or path in paths:
             place = "run:" if path is None else f"node:{path}"
             text = fact.value if isinstance(fact.value, str) else json.dumps(fact.value, sort_keys=True, default=repr)
-            found.setdefault((place, fact.kind, fact.name), text)
+            found[(place, fact.kind, fact.name)].append((fact.step, text))
     return found

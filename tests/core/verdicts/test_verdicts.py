@@ -237,3 +237,21 @@ def test_a_comparator_that_fails_is_a_finding_and_ends_nothing(record: Record) -
     assert ("comparator", "Comparator picky failed: ValueError: not this one") in [
         (finding.kind, finding.text) for finding in comparison.summary.findings
     ]
+
+
+def test_a_run_that_stopped_early_is_not_clean(record: Record) -> None:
+    summary = compare_runs(record("a", steps=2), record("b", steps=4)).summary
+    assert (summary.verdict, summary.exit_code) == ("inconclusive", 3)
+    assert "The candidate lacks steps 2, 3" in summary.sentence
+    chosen = compare_runs(record("c", steps=2), record("d", steps=4), steps=((0, 2),)).summary
+    assert (chosen.verdict, chosen.exit_code) == ("clean", 0)
+
+
+def test_an_update_from_agreeing_gradients_is_the_optimizers(record: Record) -> None:
+    def larger(where: str, step: int, value: Any) -> Any:
+        return (value * 1.01).astype(np.float32) if where.startswith("forward parameter") and step > 0 else value
+
+    (source, *others) = compare_runs(record("a", larger), record("b")).summary.sources
+    assert source.sentence.startswith("The optimizer updates the parameters of 6 modules otherwise")
+    assert (source.node, source.step) == ("", 1)
+    assert not others
