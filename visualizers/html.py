@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msprobe.visualizers import story
+from msprobe.visualizers.circumstances import circumstances, shown_value
 from msprobe.visualizers.marks import MARKS, RUN_MARK_OF, word
 from msprobe.visualizers.numerals import count, number, plural, share
 from msprobe.visualizers.page.glyphs import glyph, symbols
@@ -249,14 +250,15 @@ def _counts(comparison: Comparison) -> Markup:
 def _context(summary: Summary) -> Markup | None:
     if not summary.context:
         return None
+    found = circumstances(summary.context, _MOST_DIFFERENCES)
     lines = []
-    for difference in summary.context[:_MOST_DIFFERENCES]:
+    for difference in found.told:
         kind = tag("div", difference.kind, class_="label")
         name = tag("td", kind, path(story.difference_name(difference)))
-        lines.append(tag("tr", name, tag("td", difference.candidate), tag("td", difference.reference)))
+        sides = (difference.candidate, difference.reference)
+        lines.append(tag("tr", name, *(tag("td", shown_value(difference, side)) for side in sides)))
     heads = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in ("", "candidate", "reference"))))
-    more = len(summary.context) - len(lines)
-    note = tag("p", f"and {count(more)} more, listed in summary.json", class_="note") if more > 0 else None
+    note = tag("p", found.left_out(), class_="note") if found.left_out() else None
     return _section("What else differs", "", tag("table", heads, tag("tbody", *lines), class_="small"), note)
 
 

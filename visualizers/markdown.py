@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from msprobe.visualizers import story
+from msprobe.visualizers.circumstances import circumstances, shown_value
 from msprobe.visualizers.marks import MARKS, RUN_MARK_OF, word
 from msprobe.visualizers.numerals import count, plural, share
 from msprobe.visualizers.wording import printable
@@ -102,14 +103,15 @@ def _findings(comparison: Comparison) -> Iterator[str]:
 
 
 def _context(comparison: Comparison) -> Iterator[str]:
-    differences = comparison.summary.context
-    if not differences:
+    found = circumstances(comparison.summary.context, _DIFFERENCES)
+    if not comparison.summary.context:
         return
     yield ""
     yield "| what else differs | candidate | reference |"
     yield "|---|---|---|"
-    for difference in differences[:_DIFFERENCES]:
+    for difference in found.told:
         name = f"{difference.kind} {story.difference_name(difference)}"
-        yield f"| {escape(name)} | {code_cell(difference.candidate)} | {code_cell(difference.reference)} |"
-    if len(differences) > _DIFFERENCES:
-        yield f"| and {count(len(differences) - _DIFFERENCES)} more | | |"
+        values = [code_cell(shown_value(difference, side)) for side in (difference.candidate, difference.reference)]
+        yield f"| {escape(name)} | {' | '.join(values)} |"
+    if left_out := found.left_out():
+        yield f"| {left_out} | | |"

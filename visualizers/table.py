@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msprobe.visualizers import story
+from msprobe.visualizers.circumstances import circumstances, shown_value
 from msprobe.visualizers.marks import MARK_OF, MARKS, RUN_MARK_OF, Mark, word
 from msprobe.visualizers.numerals import count, measured, number, plural, share
 from msprobe.visualizers.rows import in_epsilon, one_sided, roundoff, row_format, row_node, row_place, telling_rows
@@ -218,22 +219,23 @@ def _findings(comparison: Comparison, pen: _Pen) -> Iterator[str]:
 
 
 def _context(comparison: Comparison, pen: _Pen) -> Iterator[str]:
-    differences = comparison.summary.context
-    if not differences:
+    found = circumstances(comparison.summary.context, _MOST_DIFFERENCES)
+    if not comparison.summary.context:
         return
     yield ""
     yield pen.bold("What else differs") + pen.faint("   candidate | reference")
-    kinds = [printable(difference.kind) for difference in differences[:_MOST_DIFFERENCES]]
-    names = [story.difference_name(difference) for difference in differences[:_MOST_DIFFERENCES]]
-    kind_column = min(16, max(width_of(kind) for kind in kinds))
-    column = min(40, max(width_of(name) for name in names))
+    kinds = [printable(difference.kind) for difference in found.told]
+    names = [story.difference_name(difference) for difference in found.told]
+    kind_column = min(16, max(map(width_of, kinds), default=0))
+    column = min(40, max(map(width_of, names), default=0))
     room = max(20, pen.width - column - kind_column - 6)
-    for kind, name, difference in zip(kinds, names, differences, strict=False):
+    for kind, name, difference in zip(kinds, names, found.told, strict=True):
         name = shorten_head(name, column)
-        values = printable(f"{difference.candidate} | {difference.reference}")
+        values = " | ".join(shown_value(difference, side) for side in (difference.candidate, difference.reference))
         kind_cell = _fit(shorten_tail(kind, kind_column), kind_column, "<")
-        yield pen.encodable(f"  {kind_cell}  {_fit(name, column, '<')}  {shorten_tail(values, room)}")
-    yield from _left_out(len(differences) - _MOST_DIFFERENCES, pen)
+        yield pen.encodable(f"  {kind_cell}  {_fit(name, column, '<')}  {shorten_tail(printable(values), room)}")
+    if left_out := found.left_out():
+        yield pen.faint(f"  {left_out}")
 
 
 def _table(comparison: Comparison, limit: int, pen: _Pen) -> Iterator[str]:
