@@ -1,16 +1,18 @@
 """Measures one pass over a tensor against a plain read of its bytes: ``python -m benchmarks.kernels``.
 
-Each row is one size and format; each column the best time of many calls on one thread, and in parentheses how many
-plain reads it took: NumPy's largest element over the same bytes as int64, which is bound by memory for large tensors.
-``--pure`` measures NumPy in place of the C kernels, ``--instructions avx2`` those of another instruction set. The last
-table is the comparison of two tensors, by the bytes of both.
+Each row is one size and format; each column the least processor time of many calls on one thread, and in parentheses
+how many plain reads it took: NumPy's largest element over the same bytes as int64. Tensors of 32 MiB and more take
+turns with copies, so that they come from memory; smaller ones come from cache. ``--pure`` measures NumPy in place of
+the C kernels, ``--instructions avx2`` those of another instruction set. The last table is the comparison of two
+tensors, by the bytes of both.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SIZES = (2**12, 2**16, 2**20, 2**24)
-DTYPES = ("float32", "float64", "float16", "int64")
+DTYPES = ("float32", "float16", "float64", "int64")
+#: Bytes from which a tensor is read from memory, by turns out of so many bytes.
+LARGE = 2**25
+ROUND = 2**29
 #: Column -> what is asked of the one pass.
 ASKED = {
     "statistics": arrays.STATISTICS,
@@ -37,15 +42,21 @@ ASKED = {
 }
 
 
-def best_seconds(call: Callable[[], object], budget: float) -> float:
-    """Gives the shortest of as many calls as fit into the time, at least five."""
-    best, calls, end = float("inf"), 0, time.perf_counter() + budget
-    while calls < 5 or time.perf_counter() < end:
-        started = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - started)
-        calls += 1
+def best_seconds(call: Callable[[Any], object], tensors: Sequence[Any], budget: float) -> float:
+    """Gives the least processor time of as many calls as fit into the time, at least five for each tensor."""
+    best, end = float("inf"), time.perf_counter() + budget
+    for calls, tensor in enumerate(itertools.cycle(tensors)):
+        if calls >= 5 * len(tensors) and time.perf_counter() > end:
+            return best
+        started = time.thread_time()
+        call(tensor)
+        best = min(best, time.thread_time() - started)
     return best
+
+
+def copies_of(values: NDArray[Any]) -> list[NDArray[Any]]:
+    """Gives copies of a large tensor to take turns, so that none is in cache when it is read."""
+    return [values] if values.nbytes < LARGE else [values.copy() for _ in range(ROUND // values.nbytes)]
 
 
 def by_numpy(values: NDArray[Any], what: int) -> None:
@@ -63,12 +74,11 @@ def rows(budget: float) -> Iterator[tuple[str, ...]]:
     one_pass = arrays.measure_array if kernels.available() else by_numpy
     for dtype in DTYPES:
         for size in SIZES:
-            values = (np.random.default_rng(0).standard_normal(size) * 100).astype(dtype)
-            words = values.view(np.int64)
-            read = best_seconds(words.max, budget)
+            tensors = copies_of((np.random.default_rng(0).standard_normal(size) * 100).astype(dtype))
+            read = best_seconds(lambda v: v.view(np.int64).max(), tensors, budget)
             cells = [dtype, f"{size:,}", f"{read * 1e6:,.1f}"]
             for what in ASKED.values():
-                seconds = best_seconds(lambda v=values, w=what: one_pass(v, w), budget)
+                seconds = best_seconds(lambda v, w=what: one_pass(v, w), tensors, budget)
                 cells.append(f"{seconds * 1e6:,.1f} ({seconds / read:.1f})")
             yield tuple(cells)
 
@@ -76,8 +86,8 @@ def rows(budget: float) -> Iterator[tuple[str, ...]]:
 def pair_rows(budget: float) -> Iterator[tuple[str, ...]]:
     """Measures the comparison of two tensors."""
     for size in SIZES:
-        x, y = np.random.default_rng(0).standard_normal((2, size)).astype(np.float32)
-        seconds = best_seconds(lambda x=x, y=y: pair_measures(x, y), budget)
+        pairs = copies_of(np.random.default_rng(0).standard_normal((2, size)).astype(np.float32))
+        seconds = best_seconds(lambda pair: pair_measures(pair[0], pair[1]), pairs, budget)
         yield (f"{size:,}", f"{seconds * 1e6:,.1f}", f"{8 * size / seconds / 1e9:.2f}")
 
 
@@ -107,7 +117,7 @@ def main() -> None:
 
 def measure_all(seconds: float) -> None:
     """Prints both tables for the path that is on."""
-    print(f"kernels: {kernels.status()}; microseconds, best of many, one thread\n")
+    print(f"kernels: {kernels.status()}; microseconds of processor time, best of many, one thread\n")
     print_table(("format", "elements", "plain read", *ASKED), rows(seconds))
     print()
     print_table(("pair of float32, elements", "microseconds", "GB/s"), pair_rows(seconds))
