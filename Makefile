@@ -40,7 +40,8 @@ docs: $(INSTALLED) ## write the generated parts of docs/
 web: ## build the pages
 	@echo "There are no pages yet; they come with the web app. Tables and one static page: msprobe compare --format html"
 
-bench: $(INSTALLED) ## PrecisionBench, each kind of fault and clean pair once; speed of comparing
+bench: $(INSTALLED) ## what recording costs (docs/benchmarks.md), PrecisionBench in small, speed of comparing
+	$(BIN)/python -m benchmarks.recording --page docs/benchmarks.md
 	$(BIN)/python -m benchmarks.precision --quick
 	$(BIN)/python -m benchmarks.compare_speed
 

@@ -14,14 +14,16 @@ import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.recorders.page import page
 from benchmarks.recorders.processes import Process
 
+Size = tuple[int, int, int]
+#: Hidden size, layers, vocabulary.
 SMALL, LARGE, HUNDRED_MILLION = (256, 4, 2048), (512, 8, 2048), (768, 12, 32_000)
 #: CPU seconds that a turn of one process lasts, about, and steps before the first.
 TURN = 0.6
@@ -35,7 +37,7 @@ class Work:
     name: str
     msprobe: dict[str, Any]
     peer: tuple[str, dict[str, Any]] | None = None
-    sizes: tuple[tuple[int, int, int], ...] = (SMALL,)
+    sizes: tuple[Size, ...] = (SMALL,)
     must: str = ""
 
 
@@ -78,29 +80,25 @@ class Line:
     """The costs of one line of work on one model; ``off`` is the CPU seconds of a step without a tool."""
 
     work: str
-    size: tuple[int, int, int]
+    size: Size
     must: str
     off: float
     costs: dict[str, Cost]
 
 
-def measure(work: Work, size: tuple[int, int, int], *, rounds: int, folder: Path) -> Line:
-    """Runs one line of work on one model."""
-    processes = {"off": Process("off", size, folder / "off", {}), "msprobe": _msprobe(work, size, folder)}
+def measure(work: Work, off: Process, size: Size, *, rounds: int, folder: Path) -> Line:
+    """Runs one line of work on one model; ``off`` is the training of that model without a tool."""
+    processes = {"off": off, "msprobe": Process("msprobe", size, folder / "msprobe", work.msprobe)}
     if work.peer is not None:
         processes["peer"] = Process(work.peer[0], size, folder / "peer", work.peer[1])
     try:
         return _take_turns(work, size, processes, rounds)
     finally:
-        for process in processes.values():
+        for process in list(processes.values())[1:]:
             process.close()
 
 
-def _msprobe(work: Work, size: tuple[int, int, int], folder: Path) -> Process:
-    return Process("msprobe", size, folder / "msprobe", work.msprobe)
-
-
-def _take_turns(work: Work, size: tuple[int, int, int], processes: dict[str, Process], rounds: int) -> Line:
+def _take_turns(work: Work, size: Size, processes: dict[str, Process], rounds: int) -> Line:
     steps = {}
     for name, process in processes.items():
         process.ask(f"steps {WARM_UP}")
@@ -157,24 +155,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=Path("runs/recording.json"), help="write all numbers")
     arguments = parser.parse_args(argv)
     rounds = arguments.rounds or (3 if arguments.quick else 9)
+    work = [one for one in WORK if arguments.only in one.name]
+    if arguments.no_peer:
+        work = [replace(one, peer=None) for one in work]
     lines: list[dict[str, Any]] = []
     start = machine()
-    for work in WORK:
-        if arguments.only not in work.name:
-            continue
-        if arguments.no_peer:
-            work = Work(work.name, work.msprobe, None, work.sizes, work.must)
-        for size in work.sizes[:1] if arguments.quick else work.sizes:
-            with tempfile.TemporaryDirectory(prefix="recording-") as folder:
-                line = measure(work, size, rounds=rounds, folder=Path(folder))
-            lines.append(asdict(line))
-            print(page(lines[-1:], start).splitlines()[-1] if len(lines) > 1 else page(lines, start), flush=True)
-    result = {"machine": start, "rounds": rounds, "lines": lines}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(result, indent=1))
-    if arguments.page:
-        arguments.page.write_text(page(lines, start, rounds=rounds))
+    for line in _lines(work, (SMALL,) if arguments.quick else (SMALL, LARGE, HUNDRED_MILLION), rounds):
+        lines.append(asdict(line))
+        print(page(lines, start) if len(lines) == 1 else page(lines, start).splitlines()[-1], flush=True)
+        arguments.json.write_text(json.dumps({"machine": start, "rounds": rounds, "lines": lines}, indent=1))
+        if arguments.page:
+            arguments.page.write_text(page(lines, start, rounds=rounds))
     return 0
+
+
+def _lines(work: Sequence[Work], sizes: Sequence[Size], rounds: int) -> Iterator[Line]:
+    for size in sizes:
+        with tempfile.TemporaryDirectory(prefix="recording-") as folder:
+            off = Process("off", size, Path(folder) / "off", {})
+            for one in work:
+                if size in one.sizes:
+                    yield measure(one, off, size, rounds=rounds, folder=Path(folder))
+            off.close()
 
 
 if __name__ == "__main__":

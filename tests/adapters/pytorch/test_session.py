@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import msprobe
 from msprobe.core.errors import RecordingError, RunError
@@ -114,6 +115,24 @@ def test_no_hook_is_there_on_a_step_that_is_not_recorded(tmp_path, read, given):
     assert run.places(1) == run.places(3)
     assert {"|forward|input|0|0", "|forward|output|0|0", "0|update|gradient|weight|0"} <= set(run.places(1))
     assert _hooks(model) == 0
+
+
+@pytest.mark.parametrize("level", ["module", "op", "mix"])
+def test_an_idle_probe_leaves_neither_hook_nor_mode(tmp_path, level):
+    model = _model()
+    optimizer = _optimizer(model)
+    found = []
+
+    def look(x):
+        found.append((bool(_hooks(model)), len(_get_current_dispatch_mode_stack())))
+        return torch.tanh(x)
+
+    model[1].forward = look
+    with msprobe.record(model, tmp_path / "run", steps="1", level=level, optimizer=optimizer):
+        for _ in range(3):
+            model(X).sum().backward()
+            optimizer.step()
+    assert found == [(False, 0), (True, 1), (False, 0)]
 
 
 def test_start_step_and_every(tmp_path, read):
