@@ -18,9 +18,9 @@ from msprobe.visualizers.circumstances import circumstances, shown_value
 from msprobe.visualizers.marks import MARKS, RUN_MARK_OF, word
 from msprobe.visualizers.numerals import count, number, plural, share
 from msprobe.visualizers.page.glyphs import glyph, symbols
-from msprobe.visualizers.page.markup import Markup, join, path, raw, tag
+from msprobe.visualizers.page.markup import Markup, join, path, prose, raw, tag
 from msprobe.visualizers.page.payload import MOST_ROWS, payload
-from msprobe.visualizers.page.ruler import ruler
+from msprobe.visualizers.page.ruler import Scale, ruler
 from msprobe.visualizers.page.strip import strip, told_step
 from msprobe.visualizers.wording import node_name, printable
 
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 _PARTS = Path(__file__).with_name("page")
 
-#: How many sources and differences of context are shown; the summary file lists all.
-_MOST_SOURCES, _MOST_DIFFERENCES = 24, 40
+#: How many sources and differences of context are in the page; the summary file lists all.
+_MOST_SOURCES, _MOST_DIFFERENCES = 200, 40
+
+#: How many sources are open to the eye; the others unfold.
+_OPEN_SOURCES = 8
 
 _DEFAULT_MINIMUM = 0.95
 
@@ -155,14 +158,20 @@ def _strip(comparison: Comparison) -> Markup | None:
 def _sources(summary: Summary) -> Markup | None:
     if not summary.sources:
         return None
-    cards = [_source(source) for source in summary.sources[:_MOST_SOURCES]]
+    scale = Scale.reaching(value for source in summary.sources for value in _in_epsilon(source))
+    cards = [_source(source, scale) for source in summary.sources[:_MOST_SOURCES]]
     more = len(summary.sources) - len(cards)
     note = tag("p", f"and {count(more)} more, listed in summary.json", class_="note") if more > 0 else None
     label = "ruler: error in \N{GREEK SMALL LETTER EPSILON} on a log scale, shaded up to the bound"
-    return _section("Independent sources", label, tag("div", *cards, class_="sources"), note)
+    shown, folded = cards[:_OPEN_SOURCES], cards[_OPEN_SOURCES:]
+    rest = None
+    if folded:
+        title = tag("summary", f"{plural(len(folded), 'more source')}, in order of execution")
+        rest = tag("details", title, tag("div", *folded, class_="sources"), note, class_="more")
+    return _section("Independent sources", label, tag("div", *shown, class_="sources"), rest)
 
 
-def _source(source: Source) -> Markup:
+def _source(source: Source, scale: Scale) -> Markup:
     verdict = word(source.verdict)
     name = f" {source.node_class}" if source.node_class else ""
     lines = [*source.evidence, *filter(None, [story.source_reach(source)])]
@@ -170,17 +179,25 @@ def _source(source: Source) -> Markup:
         "article",
         tag("div", glyph(verdict), path(source.node), class_="top"),
         tag("div", story.source_place(source) + (f" \N{MIDDLE DOT}{name}" if name else ""), class_="meta"),
-        _measure(source, verdict),
-        tag("ul", *(tag("li", line) for line in lines)) if lines else None,
+        _measure(source, verdict, scale),
+        tag("ul", *(tag("li", prose(line)) for line in lines)) if lines else None,
         class_="card source",
     )
 
 
-def _measure(source: Source, verdict: str) -> Markup:
-    in_eps = source.error_eps == source.error_eps and source.error_eps not in (0.0, float("inf"))
-    unit, sign = (source.error / source.error_eps, " \N{GREEK SMALL LETTER EPSILON}") if in_eps else (1.0, "")
-    error, bound = source.error / unit, source.bound / unit
-    drawn = ruler(error, bound, verdict) if in_eps else tag("span")
+def _in_epsilon(source: Source) -> tuple[float, ...]:
+    """Gives error and bound in epsilon; nothing where the error has no size in it."""
+    if math.isnan(source.error_eps) or source.error_eps in (0.0, math.inf):
+        return ()
+    unit = source.error / source.error_eps
+    return source.error_eps, source.bound / unit
+
+
+def _measure(source: Source, verdict: str, scale: Scale) -> Markup:
+    in_epsilon = _in_epsilon(source)
+    error, bound = in_epsilon or (source.error, source.bound)
+    sign = " \N{GREEK SMALL LETTER EPSILON}" if in_epsilon else ""
+    drawn = ruler(error, bound, verdict, scale) if in_epsilon else tag("span")
     known = number(bound) + sign if bound == bound else "not known"
     shown = "not finite" if math.isinf(source.error) else number(error) + sign
     return tag(
@@ -195,7 +212,7 @@ def _measure(source: Source, verdict: str) -> Markup:
 def _findings(summary: Summary) -> Markup | None:
     if not summary.findings:
         return None
-    lines = [tag("li", tag("span", f.kind, class_="kind"), tag("span", f.text)) for f in summary.findings]
+    lines = [tag("li", tag("span", f.kind, class_="kind"), tag("span", prose(f.text))) for f in summary.findings]
     return _section("Findings", "", tag("div", tag("ul", *lines, class_="findings"), class_="card"))
 
 

@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from msprobe.core.comparison import Comparison
 from msprobe.visualizers import html as page_module
 from msprobe.visualizers.html import Html
 from msprobe.visualizers.page import payload as payload_module
+from msprobe.visualizers.page.markup import prose
+from msprobe.visualizers.page.ruler import Scale
 from tests.visualizers.conftest import HOSTILE, make_comparison
 
 CSS = Path(page_module.__file__).with_name("page") / "page.css"
@@ -132,6 +135,42 @@ def test_the_strip_shows_the_guilty_cell(introduced: Comparison) -> None:
     cells = [a for tag, a in Page(Html().render(introduced)).tags if a.get("class") == "cell"]
     guilty = [cell["data-said"] for cell in cells if cell["data-verdict"] == "introduced"]
     assert set(guilty) == {"model.layers.3.self_attn.o_proj, forward"}
+
+
+def _of_sources(sizes: list[float]) -> Comparison:
+    rows: list[dict[str, object]] = [
+        {"candidate_node": f"part{i}", "verdict": "introduced", "error": 6e-8 * size, "error_eps": size, "bound": 1e-6}
+        for i, size in enumerate(sizes)
+    ]
+    return make_comparison(rows)
+
+
+def test_more_than_eight_sources_are_folded() -> None:
+    few, many = (Html().render(_of_sources([100.0] * number_of)) for number_of in (8, 11))
+    assert "<details" not in few
+    open_part, _, folded = many.partition("<details")
+    assert (open_part.count("<article"), folded.count("<article")) == (8, 3)
+    assert "3 more sources" in folded
+
+
+@pytest.mark.parametrize(
+    ("largest", "label"), [(50.0, "10,000"), (5e9, "1e10"), (1e5, "1e5"), (3e15, "1e16"), (1.7e308, "1e310")]
+)
+def test_all_rulers_of_a_page_reach_the_largest_error(largest: float, label: str) -> None:
+    scale = Scale.reaching([3.0, math.nan, math.inf, 0.0, largest])
+    assert math.log10(largest) <= scale.highest
+    labels = [text for _, text in scale.ticks()]
+    assert len(labels) <= 7
+    assert labels[-1] == label
+    places = [scale.at(power) for power, _ in scale.ticks()]
+    assert places == sorted(set(places))
+
+
+def test_no_line_ends_inside_a_number() -> None:
+    shown = prose("within 2.8e-07 of layer1e-2, <b> 1.5e-3.")
+    assert shown == (
+        'within <span class="number">2.8e-07</span> of layer1e-2, &lt;b&gt; <span class="number">1.5e-3</span>.'
+    )
 
 
 def test_an_empty_comparison_has_a_page(empty: Comparison) -> None:

@@ -7,6 +7,7 @@ is no other way to get markup from text but ``raw``, which is for the package's 
 from __future__ import annotations
 
 import html
+import re
 from typing import TypeAlias
 
 from msprobe.visualizers.wording import node_name, printable
@@ -21,6 +22,9 @@ class Markup(str):
 Child: TypeAlias = "Markup | str | None"
 
 _VOID = frozenset({"meta", "input", "br", "path", "rect", "circle", "line", "use"})
+
+#: A number that a browser would break behind the hyphen.
+_SMALL_NUMBER = re.compile(r"((?<![\w.])\d[\d.]*e-\d+(?!\w))")
 
 #: How many last segments of a path are never dimmed: they tell siblings apart.
 _TAIL = 3
@@ -51,6 +55,12 @@ def join(*children: Child) -> Markup:
 def raw(text: str) -> Markup:
     """Takes text of this package (a style sheet, a script) as it is; never text from a run."""
     return Markup(text)
+
+
+def prose(text: str) -> Markup:
+    """Shows a sentence in which no line ends inside a number such as 1.2e-06."""
+    parts = _SMALL_NUMBER.split(text)
+    return join(*(tag("span", part, class_="number") if place % 2 else part for place, part in enumerate(parts)))
 
 
 def path(text: str) -> Markup:

@@ -80,6 +80,9 @@
     if (content !== undefined) made.textContent = content;
     return made;
   }
+  // No line ends inside a number such as 1.2e-06.
+  const prose = (sentence) => sentence.split(/((?<![\w.])\d[\d.]*e-\d+(?!\w))/)
+    .map((part, place) => (place % 2 ? element("span", "number", part) : part));
   function sign(verdict) {
     const svg = document.createElementNS(SVG, "svg");
     for (const [key, of] of [["class", "glyph"], ["width", 12], ["height", 12], ["viewBox", "0 0 12 12"], ["aria-hidden", "true"]]) svg.setAttribute(key, of);
@@ -145,7 +148,7 @@
         if (name === "times") cell.textContent = "";
       }
       else cell.title = String(content);
-    } else if (kind === "why") cell.textContent = [content, text("note", row)].filter(Boolean).join(" \u00b7 ");
+    } else if (kind === "why") cell.append(...prose([content, text("note", row)].filter(Boolean).join(" \u00b7 ")));
     else cell.textContent = String(content);
   }
   function drawRow(row) {
@@ -177,7 +180,7 @@
     const line = element("tr", "detail"), cell = element("td");
     cell.colSpan = SHOWN.length;
     const names = ["node", "class", "dtype", "shape"];
-    const sides = element("table"), facts = element("table");
+    const sides = element("table", "pair"), facts = element("table");
     addLine(sides, "th", ["", ...names, ...data.statistics.map((name) => name.replace("_", " "))]);
     for (const side of ["candidate", "reference"]) {
       const here = value(`${side}_call`, row) >= 0;
