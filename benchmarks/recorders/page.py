@@ -29,9 +29,11 @@ Written by `python -m benchmarks.recording --page docs/benchmarks.md` (in `make 
 
 A Llama (hidden size x layers), batch 2, sequence 128, fp32, AdamW, one thread. Ratios are CPU time of a step to that of
 the same step without a tool, all threads counted: the median of {rounds} rounds, the lowest and the highest, then
-the fastest turn against the fastest one without a tool. The processes of a row take turns. The peer is mindstudio-probe 26.2.0; at op level it records the forward calls of
-Python functions, msprobe every operator, forward, backward and in the optimizer. Milliseconds are a step's: what
-the recorder spends reading tensors, what one plain sum over the same bytes takes, and everything else that it adds.
+the fastest turn against the fastest one without a tool. The processes of a row take turns.
+
+The peer is mindstudio-probe 26.2.0. At op level it records the forward calls of Python functions, msprobe every
+operator: forward, backward and in the optimizer. Milliseconds are a step's: what the recorder spends reading tensors,
+what one plain sum over the same bytes takes, and everything else that it adds.
 Peak memory is above that of the training alone.
 """
 
