@@ -14,7 +14,7 @@ is never multiplied by depth: errors of earlier layers enter only as the measure
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +50,8 @@ class Bounds:
     total: Column
     local: Column
     source: NDArray[np.object_]
+    #: The bound before a floor was measured, which says nothing of a fault that passes through.
+    derived: Column
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,10 @@ def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Consta
         )
         local = roundings * (roundoff * spread + accumulated)
     total = local + _inherited(table, errors, flow, contraction, constants)
-    bounds = Bounds(total, local, np.full(len(table), "local", dtype=object))
+    bounds = Bounds(total, local, np.full(len(table), "local", dtype=object), total)
     _bound_external(table, flow, bounds, norm, constants)
     _bound_updates(table, errors, flow, bounds, constants)
-    return bounds
+    return replace(bounds, derived=bounds.total.copy())
 
 
 def _roundoff(table: PairTable, flow: Flow) -> Column:

@@ -46,11 +46,12 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constan
         flagged = differs & beyond & ~_has_poisoned_source(errors, edges, len(table))
         healed = judgeable & ~errors.nonfinite & (errors.difference <= bounds.local)
     flips = _undecidable_flips(table, differs, judgeable, edges)
-    blind = (_without_judged_source(table, judgeable, edges) | _of_optimizer(table, flow)) & flagged
+    blind = (_without_judged_source(table, judgeable, edges) | _of_optimizer(table, flow) | _late(flow)) & flagged
     flagged &= ~blind & ~flips
     tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
     with np.errstate(invalid="ignore"):
-        explained = errors.difference <= bounds.local + constants.fault_gain * (bounds.total - bounds.local)
+        carried = np.fmax(bounds.total, bounds.derived) - bounds.local
+        explained = errors.difference <= bounds.local + constants.fault_gain * carried
     flagged &= ~(tainted & explained & ~errors.nonfinite)
     decisions = Decisions(
         np.full(len(table), "", dtype=object), np.full(len(table), "", dtype=object), flagged, tainted
@@ -77,6 +78,14 @@ def _undecidable_flips(
     unequal = np.zeros(len(table), dtype=bool)
     unequal[edges[differs[edges[:, 0]], 1]] = True
     return discrete & unequal & judgeable
+
+
+def _late(flow: Flow) -> NDArray[np.bool_]:
+    """Finds rows whose sources are only supposed, in a run whose data flow was traced: they came after the trace.
+
+    In a run without any trace the supposed order is all there is, and is used.
+    """
+    return flow.by_order if flow.traced else np.zeros_like(flow.by_order)
 
 
 def _of_optimizer(table: PairTable, flow: Flow) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msprobe.core.verdicts.bounds import Bounds
 from msprobe.core.verdicts.decide import decide
 from msprobe.core.verdicts.errors import Errors, relative
 from msprobe.core.verdicts.table import PairTable, Side
@@ -15,6 +14,7 @@ from msprobe.core.verdicts.table import PairTable, Side
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from msprobe.core.verdicts.bounds import Bounds
     from msprobe.core.verdicts.sources import Judged
 
 Measured = tuple[PairTable, Errors]
@@ -73,7 +73,8 @@ def _spread(
 
 def _replaced(bounds: Bounds, rows: NDArray[np.bool_], allowed: NDArray[np.float64], source: str) -> Bounds:
     name = np.array(source, dtype=object)
-    return Bounds(np.where(rows, allowed, bounds.total), bounds.local, np.where(rows, name, bounds.source))
+    total = np.where(rows, allowed, bounds.total)
+    return replace(bounds, total=total, source=np.where(rows, name, bounds.source))
 
 
 def _decide_again(judged: Judged, errors: Errors, bounds: Bounds) -> Judged:

@@ -32,8 +32,7 @@ class Flow:
     ``edges`` has shape (n, 2): row of the source, row of the target. ``across_steps`` are those from gradients and
     values of one step to parameters of a later one, kept apart because another bound holds for them. ``by_order``
     marks rows whose sources are only guessed from the order of execution. ``external`` marks rows that come from
-    outside the
-    model: they have no sources.
+    outside the model: they have no sources. ``traced`` tells that any edge was seen, not guessed.
     """
 
     edges: Edges
@@ -41,6 +40,7 @@ class Flow:
     by_order: NDArray[np.bool_]
     external: NDArray[np.bool_]
     first_of_site: NDArray[np.bool_]
+    traced: bool
 
 
 def build_flow(table: PairTable) -> Flow:
@@ -52,7 +52,8 @@ def build_flow(table: PairTable) -> Flow:
     with_source = np.zeros(len(table), dtype=bool)
     with_source[edges[:, 1]] = True
     with_source[updates[:, 1]] = True
-    return Flow(edges, updates, guessed[table.site], ~with_source, first)
+    traced = any(len(match.candidate.edges) or len(match.reference.edges) for match in table.matches)
+    return Flow(edges, updates, guessed[table.site], ~with_source, first, traced)
 
 
 # --- edges between sites

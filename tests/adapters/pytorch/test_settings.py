@@ -12,7 +12,7 @@ from msprobe.adapters.pytorch.nodes import Settings
 @pytest.fixture
 def module() -> nn.Module:
     module = nn.Dropout(0.25)
-    module.note = None
+    module.note = None  # type: ignore[assignment]  # any attribute may be set
     module.table = torch.zeros(2)
     return module
 
