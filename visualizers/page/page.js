@@ -61,11 +61,13 @@
     if (cell === null || cell === undefined) return "\u2013";
     if (typeof cell === "string") return cell.replace("-", "\u2212");
     if (cell === 0) return Object.is(cell, -0) ? "\u22120" : "0";
-    const size = Math.abs(cell);
-    let shown;
-    if (Number.isInteger(cell) && size < 1e6) shown = cell.toLocaleString("en-US");
-    else if (size >= 1e-3 && size < 1e6) shown = Number(cell.toPrecision(digits)).toLocaleString("en-US", { maximumSignificantDigits: digits });
-    else shown = cell.toExponential(digits - 1).replace("e+", "e");
+    // As visualizers/numerals.py writes them; a row that is opened shows whole numbers whole and no idle zeros.
+    const opened = digits > 3;
+    if (opened && Number.isInteger(cell) && Math.abs(cell) < 1e6) return cell.toLocaleString("en-US").replace("-", "\u2212");
+    const rounded = Number(cell.toPrecision(digits)), size = Math.abs(rounded);
+    const significant = { minimumSignificantDigits: opened ? 1 : digits, maximumSignificantDigits: digits };
+    let shown = size >= 1e-3 && size < 1e6 ? rounded.toLocaleString("en-US", significant) : cell.toExponential(digits - 1).replace("e+", "e");
+    if (opened) shown = shown.replace(/\.?0+e/, "e");
     return shown.replaceAll("-", "\u2212");
   }
   function cellOf(name, row) {
