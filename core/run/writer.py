@@ -97,6 +97,11 @@ class RunWriter:
         self._thread.start()
         atexit.register(self.close)
         self._warn()
+        if self._segment is not None and self._segment.number > 1:
+            _say(
+                f"msprobe: {self.path} holds a recording of rank {rank.rank} already; this one is added to it, as a "
+                "restart of the same job. If it is another job, record it into another directory."
+            )
 
     def submit(self, batch: Batch) -> None:
         """Hands over a batch. Waits ``LAG`` and ``patience`` seconds at most, see above; never raises.
@@ -169,9 +174,13 @@ class RunWriter:
         if self.failure is None or self._warned:
             return
         self._warned = True
-        # Where warnings are errors, this one must not become an exception inside a training step.
-        with suppress(Warning):
-            warnings.warn(f"msprobe records nothing: {self.failure}. Training goes on.", RuntimeWarning, stacklevel=3)
+        _say(f"msprobe records nothing: {self.failure}. Training goes on.")
+
+
+def _say(message: str) -> None:
+    """Warns; where warnings are errors, it does not become an exception inside a training step."""
+    with suppress(Warning):
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def _append(segment: SegmentWriter, batch: Batch) -> None:
