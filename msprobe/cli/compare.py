@@ -159,6 +159,4 @@ def _add_showing(made: Parser) -> None:
     )
     group.add_argument("--limit", type=natural, metavar="N", help="rows of the table; 0: none, only the story")
     group.add_argument("--quiet", action="store_true", help="print only the verdict")
-    group.add_argument(
-        "--no-progress", action="store_true", help="show no progress bar (only terminals get one)"
-    )
+    group.add_argument("--no-progress", action="store_true", help="show no progress bar (only terminals get one)")
