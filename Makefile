@@ -42,12 +42,13 @@ web: ## build the pages
 
 bench: $(INSTALLED) ## what recording costs (docs/benchmarks.md), PrecisionBench in small, speed of comparing
 	$(BIN)/python -m benchmarks.recording --page docs/benchmarks.md
+	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.precision --quick
 	$(BIN)/python -m benchmarks.compare_speed
 
 long: $(INSTALLED) ## the full counts of tests and benchmarks (hours)
 	$(BIN)/pytest -m long
-	$(BIN)/python -m benchmarks.precision.run
+	$(BIN)/python -m benchmarks.precision.run --page docs/precision-bench.md
 	$(BIN)/python -m benchmarks.compare_speed
 
 clean: ## remove what was built

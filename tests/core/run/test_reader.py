@@ -300,3 +300,9 @@ def test_newer_version_says_what_to_do(tmp_path, start_writer, new_batch, file):
 
     with pytest.raises(RunVersionError, match=r"newer msprobe \(schema 2, this one reads up to 1\); upgrade"):
         open_run(tmp_path / "run").rank(0)
+
+
+def test_a_second_recording_into_a_run_says_that_it_is_added(tmp_path, start_writer, new_batch):
+    written(start_writer(tmp_path / "run"), new_batch(0))
+    with pytest.warns(RuntimeWarning, match="is added to it"):
+        start_writer(tmp_path / "run").close()
