@@ -103,7 +103,7 @@ def tell(
         )
     if verdict is RunVerdict.INHERITED_ONLY:
         return f"No place introduces a difference, yet some differ from the start; {share} of {matched} were judged."
-    agree = f"The two runs agree: {_closeness(judged)} in {share} of the matched records ({matched} matched)."
+    agree = f"The two runs agree: {_closeness(judged)} ({matched} have a partner, {share} of these were judged)."
     differing = _other_formats(judged)
     if not differing.any() or differing[judged.table.matched].all():
         return agree
