@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -131,9 +131,13 @@ class _Group:
     form: Form
 
 
+#: One rank of a run as it was recorded, or with some steps as wholes; both read alike.
+RankView: TypeAlias = "RankRun | WholeSteps"
+
+
 def whole_steps(
     candidate: RankRun, reference: RankRun, sites: SitePairs, steps: NDArray[np.int64]
-) -> tuple[RankRun | WholeSteps, RankRun | WholeSteps, int]:
+) -> tuple[RankView, RankView, int]:
     """Joins the micro-steps of those steps in which the two sides have different numbers of them.
 
     Gives both sides, unchanged if there is no such step, and how many steps were joined.

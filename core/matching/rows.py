@@ -12,11 +12,8 @@ from msprobe.core.grouping import group_numbers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from msprobe.core.matching.micro_steps import WholeSteps
+    from msprobe.core.matching.micro_steps import RankView
     from msprobe.core.matching.sites import SitePairs
-    from msprobe.core.run.reader import RankRun
-
-    RankView = RankRun | WholeSteps
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from msprobe.core.comparison import ContextDifference
 
 if TYPE_CHECKING:
-    from msprobe.core.verdicts.table import RankMatch, RankView
+    from msprobe.core.matching.micro_steps import RankView
+    from msprobe.core.verdicts.table import RankMatch
 
 #: What differs between any two runs and explains nothing.
 _ALWAYS_DIFFERS = frozenset({"start_time", "pid", "host", "hostname", "out", "path", "run", "time"})

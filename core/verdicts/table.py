@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from msprobe.core.matching.micro_steps import WholeSteps
+    from msprobe.core.matching.micro_steps import RankView
     from msprobe.core.matching.nodes import NodePairs
     from msprobe.core.matching.rows import RowPairs
     from msprobe.core.matching.sites import SitePairs
-    from msprobe.core.run.reader import RankRun
 
-    RankView = RankRun | WholeSteps
 
 DIRECTIONS = tuple(direction.value for direction in Direction)
 ROLES = tuple(role.value for role in Role)

@@ -15,7 +15,7 @@ from msprobe.core.verdicts.table import PairTable, usable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from msprobe.core.verdicts.table import RankView
+    from msprobe.core.matching.micro_steps import RankView
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
