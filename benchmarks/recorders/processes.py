@@ -52,7 +52,8 @@ class Process:
 
     def written(self) -> int:
         """Gives how many bytes lie on disk since the start; takes away what would fill it."""
-        files = [file for file in self.folder.rglob("*") if file.is_file()]
+        # A shard under way has a hidden name, and gets its own at the end.
+        files = [file for file in self.folder.rglob("[!.]*") if file.is_file()]
         sizes = {file: file.stat().st_size for file in files}
         for file, size in sizes.items():
             if file.suffix in _BULKY:
