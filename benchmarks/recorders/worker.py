@@ -184,7 +184,7 @@ def main() -> None:
     os.dup2(2, 1)  # what tools print must not get between the answers
     torch.set_num_threads(1)
     tool = TOOLS[task["tool"]](Training.of(*task["size"]), Path(task["folder"]), task["options"])
-    cpu, peak = time.process_time(), 0
+    cpu, peak, has_read = time.process_time(), 0, False
     for line in sys.stdin:
         command, _, number = line.strip().partition(" ")
         begin = time.perf_counter()
@@ -195,11 +195,12 @@ def main() -> None:
             now = time.process_time()
             answer = {"wall": time.perf_counter() - begin, "cpu": now - cpu}
             cpu = now  # so what the writer's thread does after this counts for the next round
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            if not has_read:  # which takes memory of its own
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         elif command == "split" and isinstance(tool, Msprobe):
             answer = tool.split(int(number))
         elif command == "read":
-            answer = {"seconds": _seconds_to_read(int(number))}
+            answer, has_read = {"seconds": _seconds_to_read(int(number))}, True
         elif command == "finish":
             answer = {"peak": peak * (1 if sys.platform == "darwin" else 1024), **tool.finish()}
         print(json.dumps(answer), file=answers, flush=True)
