@@ -118,8 +118,9 @@ class Source:
     """One independent place where a difference arises from agreeing inputs.
 
     ``node`` is the module or operator to look at; where the difference arose in the own code of a container, between
-    modules that agree, it is that container and ``own_code`` is True. ``site`` is where it was first seen.
-    ``occurrences`` counts the pairs that this source stands for (other steps, ranks, arguments).
+    modules that agree, it is that container and ``own_code`` is True. Node and class are empty for what has one cause
+    in many modules, outside of the model: the optimizer, or what changes gradients before it. ``site`` is where it was
+    first seen. ``occurrences`` counts the pairs that this source stands for (other steps, ranks, arguments).
     """
 
     node: str

@@ -92,6 +92,8 @@ def source_reach(source: Source) -> str:
 
 def source_name(source: Source) -> str:
     """Names the module or operator to look at, with its class."""
+    if not source.node and not source.node_class:  # one cause for many modules, outside of the model
+        return "(between backward and the optimizer)" if source.direction == "update" else "(the optimizer)"
     name = node_name(source.node)
     return f"{name} ({printable(source.node_class)})" if source.node_class else name
 

@@ -184,10 +184,11 @@ def _source(judged: Judged, rows: list[int], blame: _Blame, finder: EvidenceFind
     nodes = {str(facts.candidate_node[table.site[row]]) for row in rows}
     if first in judged.flow.across_steps[:, 1] and blame.place == Role.PARAMETER.value:
         blame = replace(blame, place="update")
+    joined = blame.place in ("accumulation", "update") and len(nodes) > 1
     error, bound = float(judged.relative[first]), _relative_bound(judged, first)
     return Source(
-        node="" if blame.place in ("accumulation", "update") and len(nodes) > 1 else blame.node,
-        node_class=blame.node_class,
+        node="" if joined else blame.node,
+        node_class="" if joined else blame.node_class,
         site=describe_site(table, first),
         direction=DIRECTIONS[int(facts.direction[site])],
         role=ROLES[int(facts.role[site])],
