@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: small counts.
 _FACTORS = tuple(sorted({*range(2, 17), *(2**k for k in range(5, 13))}))
 
+#: Kinds of facts that are about a node; the others are about the run, whose path is that of the root: empty.
+_OF_NODES = frozenset({"scalar", "argument", "shared"})
+
 #: Words in the classes of modules and operators that draw random numbers.
 _RANDOM = ("dropout", "bernoulli", "rand", "multinomial", "normal_", "uniform", "exponential")
 
@@ -41,7 +44,8 @@ class EvidenceFinder:
         self._facts: dict[str, list[ContextDifference]] = defaultdict(list)
         self._tables = {match.rank: FactTable.of_rank(match) for match in table.matches}
         for difference in differing_facts(list(self._tables.values())):
-            self._facts[difference.node].append(difference)
+            if difference.kind in _OF_NODES:
+                self._facts[difference.node].append(difference)
         updates = np.flatnonzero(table.is_role(Role.GRADIENT) & table.is_direction(Direction.UPDATE))
         places = zip(table.site[updates].tolist(), table.step[updates].tolist(), strict=True)
         self._updates = dict(zip(places, updates.tolist(), strict=True))
