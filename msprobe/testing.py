@@ -115,11 +115,18 @@ def check_never_raises(adapter: Adapter, make_trial: Callable[[], Trial], *, lev
         with adapter.record(trial.model, path, options, optimizer=trial.optimizer) as probe:
             for step in range(_STEPS):
                 if step == 1:
-                    shutil.rmtree(path)
-                    path.write_text("in the way")
+                    _take_away(path)
                 watched.append(trial.step())
                 _end_step(probe, trial)
     _assert_same_bits(watched, plain, f"{adapter.name} changes results when the run cannot be written")
+
+
+def _take_away(path: Path) -> None:
+    """Puts a file where a directory is that a writer may be writing into at this very moment."""
+    aside = path.with_name("taken away")
+    path.rename(aside)
+    path.write_text("in the way")
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _train_plainly(trial: Trial) -> list[Sequence[NDArray[Any]]]:

@@ -79,7 +79,7 @@ class RunWriter:
         queue_bytes: int = 256 * 2**20,
         patience: float = PATIENCE,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # the program may change its directory while it is recorded
         self.rank = rank
         self.what = what
         #: Why nothing is written at the moment; None while all is well.

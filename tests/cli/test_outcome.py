@@ -51,5 +51,7 @@ def test_a_run_without_a_record_is_told_of(
 def test_an_interrupted_program_is_told_of_and_keeps_its_code(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert _record(tmp_path, program="import os, signal; os.kill(os.getpid(), signal.SIGINT)") == 130
+    # Where the tests run in the background of a shell, SIGINT is ignored from the start.
+    handled = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    assert _record(tmp_path, program=f"{handled}; os.kill(os.getpid(), signal.SIGINT)") == 130
     assert "ended by signal 2; it may not have come to its first model" in capfd.readouterr().err

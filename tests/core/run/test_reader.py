@@ -306,3 +306,15 @@ def test_a_second_recording_into_a_run_says_that_it_is_added(tmp_path, start_wri
     written(start_writer(tmp_path / "run"), new_batch(0))
     with pytest.warns(RuntimeWarning, match="is added to it"):
         start_writer(tmp_path / "run").close()
+
+
+def test_a_program_that_changes_its_directory_still_writes_into_its_run(tmp_path, monkeypatch, start_writer, new_batch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    writer = start_writer("run")
+    writer.submit(new_batch(0))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    writer.submit(new_batch(1, catalogue=False))
+    writer.close()
+    assert open_run(tmp_path / "run").rank(0).steps == (0, 1)
+    assert not list((tmp_path / "elsewhere").iterdir())
