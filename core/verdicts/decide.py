@@ -46,7 +46,8 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constan
         flagged = differs & beyond & ~_has_poisoned_source(errors, edges, len(table))
         healed = judgeable & ~errors.nonfinite & (errors.difference <= bounds.local)
     flips = _undecidable_flips(table, differs, judgeable, edges)
-    blind = (_without_judged_source(table, judgeable, edges) | _of_optimizer(table, flow) | _late(flow)) & flagged
+    blind = _without_judged_source(table, judgeable, edges) | _of_optimizer(table, flow) | _late(flow)
+    blind = (blind | _changed_unseen(table, flow)) & flagged
     flagged &= ~blind & ~flips
     tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
     with np.errstate(invalid="ignore"):
@@ -78,6 +79,15 @@ def _undecidable_flips(
     unequal = np.zeros(len(table), dtype=bool)
     unequal[edges[differs[edges[:, 0]], 1]] = True
     return discrete & unequal & judgeable
+
+
+def _changed_unseen(table: PairTable, flow: Flow) -> NDArray[np.bool_]:
+    """Finds parameters and buffers of later steps of which no record tells what changed them."""
+    lasting = table.is_role(Role.PARAMETER, Role.BUFFER)
+    unseen = lasting & ~flow.first_of_site
+    causes, targets = flow.across_steps.T
+    unseen[targets[~lasting[causes]]] = False
+    return unseen
 
 
 def _late(flow: Flow) -> NDArray[np.bool_]:

@@ -243,28 +243,44 @@ def _accumulation(table: PairTable) -> Edges:
 
 
 def _edges_across_steps(table: PairTable) -> tuple[Edges, NDArray[np.bool_]]:
-    """Links a parameter or buffer to itself at the step recorded before, and to the gradient consumed there.
+    """Links a parameter or buffer to itself at the step recorded before, and to what changed it there.
 
+    That is for a parameter the gradient that was consumed, for a buffer (running statistics) what entered its module.
     Also tells which rows are the first of their parameter or buffer: nothing recorded comes before them.
     """
     first = np.zeros(len(table), dtype=bool)
     lasting = np.flatnonzero(table.is_role(Role.PARAMETER, Role.BUFFER))
     if not len(lasting):
         return np.zeros((0, 2), dtype=np.int64), first
-    keys = _parameter_keys(table)
+    keys, nodes = _parameter_keys(table), table.sites.node[table.site]
     lasting = lasting[np.lexsort((table.step[lasting], keys[lasting]))]
     same = np.concatenate([[False], keys[lasting][1:] == keys[lasting][:-1]])
     first[lasting[~same]] = True
     later, before = lasting[same], lasting[np.flatnonzero(same) - 1]
-    edges = [np.stack([before, later], axis=1)]
+    buffer = table.is_role(Role.BUFFER)[later]
+    entering = np.flatnonzero(table.is_role(Role.INPUT) & table.is_direction(Direction.FORWARD))
     gradients = np.flatnonzero(table.is_role(Role.GRADIENT))
-    by_place: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in gradients.tolist():
-        by_place[(int(keys[row]), int(table.step[row]))].append(row)
-    found = [
-        (gradient, target)
-        for target, previous in zip(later.tolist(), before.tolist(), strict=True)
-        for gradient in by_place.get((int(keys[target]), int(table.step[previous])), ())
+    edges = [
+        np.stack([before, later], axis=1),
+        _changed_by(table.step, gradients, keys, later[~buffer], before[~buffer]),
+        _changed_by(table.step, entering, nodes, later[buffer], before[buffer]),
     ]
-    edges.append(np.array(found, dtype=np.int64).reshape(-1, 2))
     return np.concatenate(edges), first
+
+
+def _changed_by(
+    steps: NDArray[np.int64],
+    causes: NDArray[np.int64],
+    owners: NDArray[np.int64],
+    later: NDArray[np.int64],
+    before: NDArray[np.int64],
+) -> Edges:
+    """Links each later row to the causes that share its owner, at the step of the row before it."""
+    wanted = set(owners[later].tolist())
+    by_place: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row, owner, step in zip(causes.tolist(), owners[causes].tolist(), steps[causes].tolist(), strict=True):
+        if owner in wanted:
+            by_place[(owner, step)].append(row)
+    places = zip(later.tolist(), owners[later].tolist(), steps[before].tolist(), strict=True)
+    found = [(cause, target) for target, owner, step in places for cause in by_place.get((owner, step), ())]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)

@@ -70,10 +70,11 @@ def find_sources(judged: Judged) -> tuple[Source, ...]:
         if row in from_loss and blame.place == "result":
             blame = blames[int(table.site[row])] = replace(blame, node="", own_code=False, place="loss")
         groups[(blame.node, blame.side_of_pass, blame.place)].append(row)
-    _join_updates(groups, updated)
+    cause = _order_of_cause(table)
+    _join_updates(groups, updated, cause)
     _join_accumulation(groups)
     finder = EvidenceFinder(judged.table, judged.errors, judged.flow, judged.constants)
-    place, cause = np.argsort(row_order(table)), _order_of_cause(table)
+    place = np.argsort(row_order(table))
     return tuple(
         _source(judged, rows, blames[int(table.site[rows[0]])], finder, int(place[rows[0]]))
         for rows in sorted(groups.values(), key=lambda rows: int(cause[rows[0]]))
@@ -163,7 +164,9 @@ def _join_accumulation(groups: dict[tuple[str, str, str], list[int]]) -> None:
         groups[keys[0]].extend(groups.pop(key))
 
 
-def _join_updates(groups: dict[tuple[str, str, str], list[int]], updated: frozenset[int]) -> None:
+def _join_updates(
+    groups: dict[tuple[str, str, str], list[int]], updated: frozenset[int], cause: NDArray[np.int64]
+) -> None:
     """Joins parameters that an update made wrong, from gradients that agree: the optimizer is their one cause."""
     found: list[int] = []
     for key in [key for key in groups if key[2] == Role.PARAMETER.value]:
@@ -174,7 +177,7 @@ def _join_updates(groups: dict[tuple[str, str, str], list[int]], updated: frozen
         elif wrong:
             groups[key] = [row for row in groups[key] if row not in updated]
     if found:
-        groups[("", Direction.UPDATE.value, "update")] = sorted(found)
+        groups[("", Direction.UPDATE.value, "update")] = sorted(found, key=lambda row: int(cause[row]))
 
 
 def _source(judged: Judged, rows: list[int], blame: _Blame, finder: EvidenceFinder, shown_row: int) -> Source:
