@@ -75,7 +75,7 @@ class Storages:
         """Gives the storage of a plain tensor; a tensor that has none is known by its own identity."""
         try:
             owner: Any = tensor.untyped_storage()
-        except (RuntimeError, NotImplementedError, AttributeError):
+        except (RuntimeError, NotImplementedError, AttributeError):  # sparse, fake, nested, wrapped
             owner = tensor
         known = self._known.get(id(owner))
         if known is None or known.reference() is not owner:
@@ -124,7 +124,7 @@ def stretch_of(tensor: torch.Tensor) -> Stretch:
         if tensor.is_contiguous():
             return (int(tensor.storage_offset()), tensor.numel())
         return _merged(int(tensor.storage_offset()), zip(tensor.shape, tensor.stride(), strict=True))
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError):  # nested and wrapped tensors have no strides to speak of
         return ()
 
 

@@ -76,7 +76,7 @@ class SegmentWriter:
             for name, payload in payloads.items():
                 self._files[name].append(payload)
             self._commit(batch, payloads, saved)
-        except BaseException:
+        except BaseException:  # whatever stops the append, half of it must not stay; it is raised again
             self._take_back(lengths, written)
             raise
         self._counts["stacks"] += len(batch.stacks)

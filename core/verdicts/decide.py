@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Decisions:
-    """Per row: the verdict and why; ``flagged`` and ``tainted`` are kept for the story."""
+    """Per row: the verdict and why, and the difference it was held to; ``flagged`` and ``tainted`` for the story."""
 
     verdict: NDArray[np.object_]
     reason: NDArray[np.object_]
     flagged: NDArray[np.bool_]
     tainted: NDArray[np.bool_]
+    held_to: NDArray[np.float64]
 
 
 def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constants: Constants) -> Decisions:
@@ -52,11 +53,11 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constan
     tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
     with np.errstate(invalid="ignore"):
         carried = np.fmax(bounds.total, bounds.derived) - bounds.local
-        explained = errors.difference <= bounds.local + constants.fault_gain * carried
+        held_to = np.where(tainted, bounds.local + constants.fault_gain * carried, bounds.total)
+        explained = errors.difference <= held_to
     flagged &= ~(tainted & explained & ~errors.nonfinite)
-    decisions = Decisions(
-        np.full(len(table), "", dtype=object), np.full(len(table), "", dtype=object), flagged, tainted
-    )
+    blank = np.full(len(table), "", dtype=object)
+    decisions = Decisions(blank, blank.copy(), flagged, tainted, held_to)
     _fill(decisions, table, errors, _Masks(judgeable, blind, flips, healed))
     return decisions
 

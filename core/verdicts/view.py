@@ -23,7 +23,7 @@ def pair_columns(judged: Judged) -> dict[str, NDArray[Any]]:
     norm = table.norm
     roundoff = np.maximum(table.candidate.roundoff, table.reference.roundoff)
     with np.errstate(invalid="ignore", divide="ignore"):
-        bound = np.where(norm > 0, judged.bounds.total / norm, np.nan)
+        bound = np.where(norm > 0, judged.decisions.held_to / norm, np.nan)
         error_eps = np.where(roundoff > 0, judged.relative / roundoff, np.nan)
     columns: dict[str, NDArray[Any]] = {
         "rank": table.rank,

@@ -255,3 +255,11 @@ def test_an_update_from_agreeing_gradients_is_the_optimizers(record: Record) -> 
     assert source.sentence.startswith("The optimizer updates the parameters of 6 modules otherwise")
     assert (source.node, source.step) == ("", 1)
     assert not others
+
+
+def test_the_bound_of_a_row_is_the_one_it_was_held_to(record: Record) -> None:
+    pairs = compare_runs(record("a", edit_at("forward output layers.0.norm", noise(1e-2))), record("b")).pairs
+    judged = np.isin(pairs["verdict"], ("normal", "inherited"))
+    assert (pairs["error"][judged] <= pairs["bound"][judged]).all()
+    beyond = np.isin(pairs["verdict"], ("introduced", "suspect"))
+    assert (pairs["error"][beyond] > pairs["bound"][beyond]).all()
