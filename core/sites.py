@@ -18,7 +18,7 @@ class Direction(str, Enum):
     BACKWARD = "backward"
     #: A forward pass run again during backward by activation checkpointing.
     RECOMPUTE = "recompute"
-    #: At the optimizer's step: what it consumes (accumulated gradients).
+    #: At the optimizer's step: what it consumes (accumulated gradients), and what it leaves (state, parameters).
     UPDATE = "update"
 
 
@@ -28,7 +28,8 @@ class Role(str, Enum):
     In direction ``backward`` the *input* is the gradient that arrives (with respect to an output of
     the forward), the *output* the gradient that leaves (with respect to an input of the forward, summed
     over all its consumers), and the *gradient* that of a parameter, before accumulation. In direction
-    ``update`` the *gradient* is the accumulated one that the optimizer consumes.
+    ``update`` the *gradient* is the accumulated one that the optimizer consumes, the *parameter* and the
+    *state* are those after the step.
     """
 
     INPUT = "input"
@@ -38,6 +39,10 @@ class Role(str, Enum):
     GRADIENT = "gradient"
     #: Given to ``msprobe.save``.
     SAVED = "saved"
+    #: What the optimizer keeps of a parameter, after its step; the argument is ``weight.exp_avg`` and the like.
+    STATE = "state"
+    #: Derived by the recorder from other tensors of the node (``weight.update``, router load, attention entropy).
+    DERIVED = "derived"
 
 
 class NodeKind(str, Enum):
@@ -47,6 +52,8 @@ class NodeKind(str, Enum):
     OP = "op"
     #: A name given to ``msprobe.save``.
     SAVE = "save"
+    #: A collective operation over ranks: its inputs, and its outputs when it is complete.
+    COLLECTIVE = "collective"
 
 
 @dataclass(frozen=True, slots=True)
