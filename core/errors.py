@@ -5,6 +5,7 @@ MsprobeError                 a mistake of the user or of a file: one clear messa
 ├── RunError                 a run directory cannot be read or written
 │   └── RunVersionError      the run was written by a newer msprobe
 ├── MappingError             a mapping file is wrong
+├── LayoutError              a description of how a tensor is cut over ranks contradicts itself
 ├── ComparisonError          two runs cannot be compared at all
 ├── PluginError              a plugin is unknown, broken or lacks a requirement
 └── RecordingError           recording cannot be started as asked
@@ -31,6 +32,10 @@ class RunVersionError(RunError):
 
 class MappingError(MsprobeError):
     """A mapping file is wrong."""
+
+
+class LayoutError(MsprobeError):
+    """A layout contradicts itself or its tensor."""
 
 
 class ComparisonError(MsprobeError):

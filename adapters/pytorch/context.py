@@ -152,11 +152,13 @@ def _mesh_sizes() -> dict[str, int]:
     return dict(zip(mesh.mesh_dim_names, mesh.shape, strict=True))
 
 
-def _coordinates() -> dict[str, int]:
+def _coordinates() -> dict[str, tuple[int, int]]:
+    """Gives this rank's coordinate and the number of ranks along each axis of the mesh in force."""
     mesh = _mesh()
     if not mesh or mesh.mesh_dim_names is None:
         return {}
-    return dict(zip(mesh.mesh_dim_names, mesh.get_coordinate() or (), strict=False))
+    places = zip(mesh.get_coordinate() or (), mesh.shape, strict=False)
+    return dict(zip(mesh.mesh_dim_names, places, strict=False))
 
 
 def _model_config(model: torch.nn.Module) -> dict[str, Any]:

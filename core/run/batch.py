@@ -5,7 +5,7 @@ Numbers of nodes, sites, forms and stacks count from 0 in the order in which one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,15 @@ _ENTRIES = ("nodes", "sites", "forms", "edges", "stacks", "facts", "events")
 
 @dataclass(frozen=True, slots=True)
 class RankInfo:
-    """Who records: the global rank, its place on the parallel mesh, its device and host."""
+    """Who records: the global rank, its place on the parallel mesh, its device and host.
+
+    ``mesh`` holds the rank's coordinate and the number of ranks along each axis, ``{"tp": (1, 2), "dp": (0, 4)}``, with
+    the names of ``core.placement.AXES``. Axes may overlap (expert-parallel ranks are data-parallel ones too).
+    """
 
     rank: int = 0
     world_size: int = 1
-    mesh: Mapping[str, int] = field(default_factory=dict)
+    mesh: Mapping[str, Sequence[int]] = field(default_factory=dict)
     device: str = ""
     host: str = ""
 
