@@ -1,0 +1,1 @@
+"""One small model trained in many parallel layouts, by real processes with gloo."""

@@ -1,0 +1,9 @@
+"""The layouts by name: how many processes, and the function that each of them calls."""
+
+from __future__ import annotations
+
+#: name -> (number of processes, "module:function"); the function gets a ``launching.Rank`` and the test's settings.
+LAYOUTS: dict[str, tuple[int, str]] = {
+    "single": (1, "tests.parallel.single:train_single"),
+    "moe": (1, "tests.parallel.single:train_moe"),
+}
