@@ -142,6 +142,25 @@ class SegmentReader:
         except ValueError as error:
             raise RunError(f"{layout.segment_path(self.folder, table, self.number)}: damaged ({error})") from error
 
+    def records_between(self, first: int, last: int) -> dict[str, Values]:
+        """Gives the records of batches ``first`` to ``last - 1``, reading no others."""
+        columns = layout.record_fields(self.what)
+        commits = self.commits
+        if first >= last:
+            return decode(_empty_stream(columns), columns)
+        header, start = (
+            commit.ends["records"] - commit.bytes.get("records", 0) for commit in (commits[0], commits[first])
+        )
+        path = layout.segment_path(self.folder, "records", self.number)
+        with path.open("rb") as file:
+            data = file.read(header)
+            file.seek(start)
+            data += file.read(commits[last - 1].ends["records"] - start)
+        try:
+            return decode(data, columns)
+        except ValueError as error:
+            raise RunError(f"{path}: damaged ({error})") from error
+
     def stacks(self) -> list[tuple[str, ...]]:
         """Gives the stacks by number."""
         return [tuple(line["frames"]) for line in self._lines("stacks")]

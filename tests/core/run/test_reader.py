@@ -187,6 +187,25 @@ def test_several_processes_start_at_once(tmp_path):
     assert sorted(p.name for p in run.path.iterdir()) == ["ranks", "run.json"]
 
 
+def test_batches_can_be_read_one_by_one(tmp_path, start_writer, new_batch):
+    for first in (0, 3):  # a restart that goes back to step 3
+        writer = start_writer(tmp_path / "run")
+        for step in range(first, first + 5):
+            writer.submit(new_batch(step, rows=step + 1, catalogue=step == first))
+        writer.close()
+    rank = open_run(tmp_path / "run").rank(0)
+    batches = rank.batches()
+    assert [(b.segment, b.number, b.step) for b in batches] == [
+        *((0, step, step) for step in range(3)),
+        *((1, step - 3, step) for step in range(3, 8)),
+    ]
+    parts = [rank.records_of(b.segment, b.number, b.number + 1) for b in batches]
+    assert [len(part["seq"]) for part in parts] == [b.rows for b in batches]
+    for name, column in rank.records.items():
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), column)
+    assert len(rank.records_of(1, 2, 2)["seq"]) == 0
+
+
 def test_two_hundred_thousand_sites_open_within_a_second(tmp_path, start_writer):
     count = 200_000
     nodes = [
