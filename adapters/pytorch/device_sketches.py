@@ -30,10 +30,10 @@ _BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _LOW_BITS: Final = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF}
 
 
-def sketch(values: Tensor) -> Tensor:
-    """Projects the finite elements as ``core.sketches.sketch`` does, indexed from 0."""
+def sketch(values: Tensor, offset: int = 0) -> Tensor:
+    """Projects the finite elements as ``core.sketches.sketch`` does, indexed from ``offset`` (of the first element)."""
     total = torch.zeros(SKETCH_SIZE, dtype=torch.float64, device=values.device)
-    position = 0
+    position = offset * (2 if values.is_complex() else 1)
     for piece in real_blocks(values, BLOCK):
         room = BLOCK - position % BLOCK
         for run in torch.split(piece, [room, piece.numel() - room]) if piece.numel() > room else (piece,):
@@ -71,12 +71,15 @@ def _lanes(device: torch.device) -> Tensor:
         return torch.from_numpy(sketches.lane_signs()).to(device)
 
 
-def checksums(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Gives positional checksum and content sum as int64 scalars that hold the 64 bits of ``core.checksums``."""
+def checksums(values: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+    """Gives positional checksum and content sum as int64 scalars that hold the 64 bits of ``core.checksums``.
+
+    ``offset`` is the index of the first element in the whole tensor.
+    """
     dtype = NAMES[values.dtype]
     positional = torch.zeros((), dtype=torch.int64, device=values.device)
     content = torch.zeros((), dtype=torch.int64, device=values.device)
-    position = 0
+    position = offset * (2 if values.is_complex() else 1)
     for piece in real_blocks(values, BLOCK):
         words = canonical_words(piece, dtype)
         where = torch.arange(position, position + piece.numel(), dtype=torch.int64, device=piece.device)

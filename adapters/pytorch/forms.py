@@ -13,6 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from msprobe.adapters.pytorch.dtypes import NAMES, dtype_name
+from msprobe.adapters.pytorch.placed import Placed, text_of
 from msprobe.core.sites import Form
 
 _PLAIN_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
@@ -26,21 +27,28 @@ _forms: dict[tuple[torch.dtype, torch.Size, str, str], Form] = {}
 _layouts: dict[Any, str] = {}
 
 
-def describe(tensor: torch.Tensor) -> Form:
+def describe(tensor: torch.Tensor | Placed, *, keyed_globally: bool = True) -> Form:
     """Gives the form of a tensor of any kind; for a distributed one, that of the local shard with its layout.
 
-    Only a ``dense`` form has values that ``values_of`` can give.
+    Only a ``dense`` form has values that ``values_of`` can give. ``keyed_globally`` tells whether sketches and
+    checksums of a placed tensor count elements by their index in the whole one.
     """
+    if isinstance(tensor, Placed):
+        form, layout = describe(tensor.tensor), text_of(tensor.layout, is_global=keyed_globally)
+        return _interned(tensor.tensor.dtype, torch.Size(form.shape), form.kind, layout)
     if type(tensor) in _PLAIN and not _is_transformed(tensor):
         local, kind, layout = tensor, _plain_kind(tensor), ""
     else:
         layout = layout_of(tensor) if _is_dtensor(tensor) else ""
         local, kind = _local(tensor)
-    shape = torch.Size() if kind in _WITHOUT_SHAPE else local.shape
-    key = (local.dtype, shape, kind, layout)
+    return _interned(local.dtype, torch.Size() if kind in _WITHOUT_SHAPE else local.shape, kind, layout)
+
+
+def _interned(dtype: torch.dtype, shape: torch.Size, kind: str, layout: str) -> Form:
+    key = (dtype, shape, kind, layout)
     form = _forms.get(key)
     if form is None:
-        form = _forms[key] = Form(dtype_name(local.dtype), tuple(shape), kind, layout)
+        form = _forms[key] = Form(dtype_name(dtype), tuple(shape), kind, layout)
     return form
 
 

@@ -27,14 +27,22 @@ _FORMS: Final = {TORCH_DTYPES[name]: form for name, form in FORMATS.items() if n
 _UNSIGNED: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def measure(values: Tensor, what: int) -> Result | None:
-    """Measures a tensor where it lies (``core.kernels``); None where only NumPy can."""
+def measure(values: Tensor, what: int, offset: int = 0) -> Result | None:
+    """Measures a tensor where it lies (``core.kernels``); None where only NumPy can.
+
+    ``offset`` is the index of the first element in the whole tensor.
+    """
     form = _FORMS.get(values.dtype)
     if form is None:
         return None
     written = _written_out(values)
     strides = None if written.is_contiguous() else written.stride()
-    return measure_memory(written.data_ptr(), form, what, written.shape, strides)
+    return measure_memory(written.data_ptr(), form, what, written.shape, strides, offset * form[1])
+
+
+def flat(values: Tensor) -> Tensor:
+    """Gives the elements in row-major order."""
+    return _written_out(values).reshape(-1)
 
 
 def blocks(values: Tensor) -> Iterator[Array]:

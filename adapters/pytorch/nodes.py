@@ -9,6 +9,7 @@ import torch
 
 from msprobe.adapters.pytorch.compiled import is_compiled
 from msprobe.adapters.pytorch.structures import plain
+from msprobe.adapters.pytorch.wrappers import class_of, unwrapped
 from msprobe.core.sites import NodeKind
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class WatchedModule:
 def named_modules(root: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Module, bool]]:
     """Gives path, module and whether it lies in a compiled region, parents first; shared modules once for each path.
 
-    ``torch.compile`` wraps a module in one with the child ``_orig_mod``: the two are one node here.
+    ``torch.compile`` wraps a module in one with the child ``_orig_mod``: the two are one node here. Other wrappers
+    (``wrappers``) are left out: the module in them has their path.
     """
     yield from _walk(root, prefix, inside=False, above=())
 
@@ -50,12 +52,13 @@ def named_modules(root: torch.nn.Module, prefix: str) -> Iterator[tuple[str, tor
 def _walk(
     module: torch.nn.Module, path: str, *, inside: bool, above: tuple[int, ...]
 ) -> Iterator[tuple[str, torch.nn.Module, bool]]:
+    module = unwrapped(module)
     yield path, module, inside
     inner = original(module)
     inside = inside or is_compiled(module)
     if inner is not module:
-        yield path, inner, True
-        module = inner
+        module = unwrapped(inner)
+        yield path, module, True
     above = (*above, id(module))
     for name, child in module._modules.items():
         if child is not None and id(child) not in above:
@@ -74,8 +77,8 @@ def has_forward(module: torch.nn.Module) -> bool:
 
 def declare(recorder: Recorder, path: str, module: torch.nn.Module) -> int:
     """Makes the node of a module and gives its number. A lazy module has the class that it will become."""
-    module = original(module)
-    kind = getattr(module, "cls_to_become", None) or type(module)
+    module = unwrapped(original(module))
+    kind = getattr(module, "cls_to_become", None) or class_of(module)
     parent = path.rpartition(".")[0] if path else None
     return recorder.node(path, NodeKind.MODULE, kind.__name__, parent)
 

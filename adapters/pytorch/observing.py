@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msprobe.adapters.pytorch.placed import Placed, plain_of
 from msprobe.adapters.pytorch.seen import SeenTensors, is_transformed
 
 if TYPE_CHECKING:
@@ -21,22 +22,23 @@ class Observer:
         self.seen = SeenTensors()
         self.tracer: Tracer | None = None
 
-    def value(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
+    def value(self, site: int, tensor: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> None:
         """Records a tensor at a site, by reference to an earlier record when the content is known."""
-        if is_transformed(tensor):
+        plain = plain_of(tensor)
+        if is_transformed(plain):
             self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
             return
-        seen = self.seen.look(tensor)
+        seen = self.seen.look(plain)
         share = seen.seq if seen is not None else None
         seq = self.recorder.observe(site, tensor, what=what, micro_step=micro_step, share=share)
         if seen is not None and seq >= 0:
             seen.seq = seq
 
-    def gradient(self, site: int, gradient: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
+    def gradient(self, site: int, gradient: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> None:
         """Records a gradient, which belongs to the micro-step that its forward ran in."""
         self.value(site, gradient, what, micro_step)
         if self.tracer is not None:
-            self.tracer.seen_gradient(site, gradient, micro_step)
+            self.tracer.seen_gradient(site, plain_of(gradient), micro_step)
 
     def end_step(self) -> None:
         """Forgets the tensors of the step."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from msprobe.adapters.pytorch import device_sketches, device_statistics, forms, host_arrays
 from msprobe.adapters.pytorch.dtypes import dtype_name
 from msprobe.adapters.pytorch.isolation import isolated
+from msprobe.adapters.pytorch.placed import Placed, plain_of, runs_of
 from msprobe.adapters.pytorch.slot_tables import (
     CHECKSUMS,
     SKETCH,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from msprobe.core.sites import Form
 
 Array = NDArray[Any]
+#: First indices in the whole tensor of the runs that a part consists of, and the length of each.
+Runs = tuple[tuple[int, ...], int]
 
 
 class TorchReducer:
@@ -60,18 +63,27 @@ class TorchReducer:
         self._devices: dict[torch.device, DeviceTable] = {}
         self._count = 0
 
-    def describe(self, tensor: Tensor) -> Form:
+    def describe(self, tensor: Tensor | Placed) -> Form:
         """Gives the form of a tensor of any kind."""
         with torch._C.DisableTorchFunction():
+            if isinstance(tensor, Placed):
+                return forms.describe(tensor, keyed_globally=self._runs(tensor) is not None)
             return forms.describe(tensor)
 
-    def measure(self, tensor: Tensor, what: frozenset[str]) -> int:
+    def measure(self, tensor: Tensor | Placed, what: frozenset[str]) -> int:
         """Starts measuring ``statistics``, ``sketch`` and ``checksums``, as asked, and gives the slot."""
         with isolated():
-            values = _values(tensor)
+            runs = self._runs(tensor) if isinstance(tensor, Placed) else None
+            values = _values(plain_of(tensor))
             if values.device.type in self._host_devices:
-                return self._measure_on_host(values, what)
-            return self._measure_on_device(values, what)
+                return self._measure_on_host(values, what, runs)
+            return self._measure_on_device(values, what, runs)
+
+    def _runs(self, placed: Placed) -> Runs | None:
+        """Gives where a part lies in the whole, as runs; None where elements are counted by their local index."""
+        starts, length = runs_of(placed.layout)
+        is_local = len(starts) > 1 and placed.tensor.device.type not in self._host_devices
+        return None if is_local else (starts, length)
 
     def collect(self) -> dict[str, Array]:
         """Waits for everything measured since the last call and gives one row for each slot.
@@ -87,25 +99,26 @@ class TorchReducer:
                 table.move_into(floats, counts)
         return columns(floats, counts)
 
-    def snapshot(self, tensor: Tensor) -> Snapshot:
+    def snapshot(self, tensor: Tensor | Placed) -> Snapshot:
         """Copies a tensor's bytes to the host; on an accelerator the copy is complete after the next ``collect``."""
         with isolated():
-            values = _values(tensor)
+            values = _values(plain_of(tensor))
             data = self._to_host(host_arrays.resolved(values).contiguous().reshape(-1).view(torch.uint8))
             return Snapshot(dtype_name(values.dtype), tuple(values.shape), data)
 
-    def rows(self, tensor: Tensor) -> RowSnapshot:
+    def rows(self, tensor: Tensor | Placed) -> RowSnapshot:
         """Measures a tensor's rows (``core.row_statistics``); complete after the next ``collect``."""
         with isolated():
-            values = _values(tensor)
+            values = _values(plain_of(tensor))
             if values.device.type in self._host_devices:
                 return RowSnapshot(measure_rows(host_arrays.widened(values).numpy()))
             measured = device_sketches.measure_rows(values)
             return RowSnapshot({name: self._to_host(column).numpy() for name, column in measured.items()})
 
-    def _measure_on_host(self, values: Tensor, what: frozenset[str]) -> int:
+    def _measure_on_host(self, values: Tensor, what: frozenset[str], runs: Runs | None) -> int:
         code, places = _asked(what)
-        result = host_arrays.measure(values, code) or _measure_by_numpy(values, what)
+        result = _measure_runs(values, what, runs) if runs else host_arrays.measure(values, code)
+        result = result or _measure_by_numpy(values, what)
         with self._lock:
             slot = self._next_slot()
             rows = self._host.new_row(slot)
@@ -113,7 +126,8 @@ class TorchReducer:
                 rows[i][place] = result[i][place]
         return slot
 
-    def _measure_on_device(self, values: Tensor, what: frozenset[str]) -> int:
+    def _measure_on_device(self, values: Tensor, what: frozenset[str], runs: Runs | None) -> int:
+        offset = runs[0][0] if runs and runs[0] else 0
         with self._lock:
             slot = self._next_slot()
             float_row, count_row = self._table(values.device).new_row(slot)
@@ -122,9 +136,9 @@ class TorchReducer:
             float_row[STATISTICS_FLOATS].copy_(torch.stack(floats))
             count_row[STATISTICS_COUNTS].copy_(torch.stack(counts))
         if "sketch" in what:
-            float_row[SKETCH].copy_(device_sketches.sketch(values))
+            float_row[SKETCH].copy_(device_sketches.sketch(values, offset))
         if "checksums" in what:
-            count_row[CHECKSUMS].copy_(torch.stack(device_sketches.checksums(values)))
+            count_row[CHECKSUMS].copy_(torch.stack(device_sketches.checksums(values, offset)))
         return slot
 
     def _next_slot(self) -> int:
@@ -193,10 +207,32 @@ def _asked(what: frozenset[str]) -> tuple[int, list[tuple[int, slice]]]:
     return sum(_CODES[name] for name in names), places
 
 
-def _measure_by_numpy(values: Tensor, what: frozenset[str]) -> tuple[Array, Array]:
+def _measure_runs(values: Tensor, what: frozenset[str], runs: Runs) -> tuple[Array, Array]:
+    """Measures a part of a tensor, elements counted by their index in the whole one."""
+    starts, length = runs
+    if len(starts) <= 1:
+        offset = starts[0] if starts else 0
+        code, _ = _asked(what)
+        return host_arrays.measure(values, code, offset) or _measure_by_numpy(values, what, offset)
+    floats, counts = (array.copy() for array in _measure_runs(values, what, ((0,), 0)))
+    keyed = [(i, place) for name in ("sketch", "checksums") if name in what for i, place in _PLACES[name]]
+    if not keyed:
+        return floats, counts
+    rows = (floats, counts)
+    for i, place in keyed:
+        rows[i][place] = 0
+    for start, run in zip(starts, host_arrays.flat(values).split(length), strict=True):
+        more = _measure_runs(run, what & {"sketch", "checksums"}, ((start,), length))
+        for i, place in keyed:
+            rows[i][place] += more[i][place]
+    return rows
+
+
+def _measure_by_numpy(values: Tensor, what: frozenset[str], offset: int = 0) -> tuple[Array, Array]:
     """Gives rows of floats and of counts, in the order of the kernels' results."""
     floats, counts = (rows[0] for rows in empty_rows(1))
-    measured, sketched = _measure_blocks(host_arrays.blocks(values), what)
+    pair = 2 if values.is_complex() else 1
+    measured, sketched = _measure_blocks(host_arrays.blocks(values), what, offset * pair)
     if measured is not None:
         s = measured
         floats[STATISTICS_FLOATS] = (s.min, s.max, s.mean, s.mean_abs, s.m2, s.norm)
@@ -204,18 +240,20 @@ def _measure_by_numpy(values: Tensor, what: frozenset[str]) -> tuple[Array, Arra
     if sketched is not None:
         floats[SKETCH] = sketched
     if "checksums" in what:
-        sums = checksums(host_arrays.bits(values), dtype_name(values.dtype))
+        sums = checksums(host_arrays.bits(values), dtype_name(values.dtype), offset=offset * pair)
         counts[CHECKSUMS] = np.array(sums, np.uint64).view(np.int64)
     return floats, counts
 
 
-def _measure_blocks(blocks: Iterable[Array], what: frozenset[str]) -> tuple[Statistics | None, Array | None]:
+def _measure_blocks(
+    blocks: Iterable[Array], what: frozenset[str], offset: int
+) -> tuple[Statistics | None, Array | None]:
     """Measures statistics and sketch, as asked, reading each block once while it is in cache."""
     if "statistics" not in what:
-        return None, sketch_blocks(blocks) if "sketch" in what else None
+        return None, sketch_blocks(blocks, offset=offset) if "sketch" in what else None
     if "sketch" not in what:
         return measure_blocks(blocks), None
-    measured, sketched, position = [], [], 0
+    measured, sketched, position = [], [], offset
     for block in blocks:
         measured.append(measure_blocks((block,)))
         sketched.append(sketch_blocks((block,), offset=position))

@@ -49,11 +49,11 @@ def test_each_rank_of_ddp_is_recorded(tmp_path, read):
     runs = [read(tmp_path / "run", rank) for rank in range(2)]
     for rank, run in enumerate(runs):
         assert (run.rank.info.rank, run.rank.info.world_size) == (rank, 2)
-        assert run.nodes[""].class_name == "DistributedDataParallel"
-        assert {"module.0|forward|output|0|0", "module.0|backward|gradient|weight|0"} <= set(run.places(1))
+        assert run.nodes[""].class_name == "Sequential"
+        assert {"0|forward|output|0|0", "0|backward|gradient|weight|0"} <= set(run.places(1))
         assert run.events == []
-    own = [run.at("module.0|backward|gradient|weight|0").tensor for run in runs]
-    reduced = [run.at("module.0|update|gradient|weight|0").tensor for run in runs]
+    own = [run.at("0|backward|gradient|weight|0").tensor for run in runs]
+    reduced = [run.at("0|update|gradient|weight|0").tensor for run in runs]
     assert (reduced[0] == reduced[1]).all()
     assert not (own[0] == own[1]).all()
     torch.testing.assert_close(torch.tensor((own[0] + own[1]) / 2), torch.tensor(reduced[0]))
