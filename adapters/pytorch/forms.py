@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any, Final
 
 import torch
 from torch.nn.parameter import is_lazy
 
+from msprobe.adapters.pytorch.dtensors import local_of
 from msprobe.adapters.pytorch.dtypes import NAMES, dtype_name
 from msprobe.adapters.pytorch.placed import Placed, text_of
 from msprobe.core.sites import Form
@@ -24,7 +23,6 @@ _is_transformed: Any = _functorch.is_functorch_wrapped_tensor
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 _forms: dict[tuple[torch.dtype, torch.Size, str, str], Form] = {}
-_layouts: dict[Any, str] = {}
 
 
 def describe(tensor: torch.Tensor | Placed, *, keyed_globally: bool = True) -> Form:
@@ -33,22 +31,16 @@ def describe(tensor: torch.Tensor | Placed, *, keyed_globally: bool = True) -> F
     Only a ``dense`` form has values that ``values_of`` can give. ``keyed_globally`` tells whether sketches and
     checksums of a placed tensor count elements by their index in the whole one.
     """
-    if isinstance(tensor, Placed):
-        form, layout = describe(tensor.tensor), text_of(tensor.layout, is_global=keyed_globally)
-        return _interned(tensor.tensor.dtype, torch.Size(form.shape), form.kind, layout)
-    if type(tensor) in _PLAIN and not _is_transformed(tensor):
-        local, kind, layout = tensor, _plain_kind(tensor), ""
-    else:
-        layout = layout_of(tensor) if _is_dtensor(tensor) else ""
-        local, kind = _local(tensor)
-    return _interned(local.dtype, torch.Size() if kind in _WITHOUT_SHAPE else local.shape, kind, layout)
-
-
-def _interned(dtype: torch.dtype, shape: torch.Size, kind: str, layout: str) -> Form:
-    key = (dtype, shape, kind, layout)
+    part = tensor if type(tensor) in _PLAIN else local_of(tensor)
+    layout = ""
+    if isinstance(part, Placed):
+        part, layout = part.tensor, text_of(part.layout, is_global=keyed_globally)
+    local, kind = _local(part)
+    shape = torch.Size() if kind in _WITHOUT_SHAPE else local.shape
+    key = (local.dtype, shape, kind, layout)
     form = _forms.get(key)
     if form is None:
-        form = _forms[key] = Form(dtype_name(dtype), tuple(shape), kind, layout)
+        form = _forms[key] = Form(dtype_name(local.dtype), tuple(shape), kind, layout)
     return form
 
 
@@ -106,53 +98,3 @@ def _plain_kind(tensor: torch.Tensor) -> str:
     if not tensor.untyped_storage().nbytes() and tensor.numel():
         return "freed"  # FSDP empties the storage of gathered parameters between uses
     return "dense"
-
-
-def _is_dtensor(tensor: torch.Tensor) -> bool:
-    return type(tensor).__name__ == "DTensor" and type(tensor).__module__.startswith("torch.distributed")
-
-
-def layout_of(tensor: Any) -> str:
-    """Gives the layout of a DTensor as JSON: mesh, placements, global shape and the offset of the local shard.
-
-    ``{"mesh": {"dp": 2, "tp": 4}, "placements": ["replicate", "shard(0)"], "global_shape": [8, 8], "offset": [0, 4],
-    "index": "local"}``. The index says that checksums and sketches count elements from the start of the shard; such
-    ones must never be added to those of other shards.
-    """
-    spec = tensor._spec
-    layout = _layouts.get(spec)
-    if layout is None:
-        layout = _layouts[spec] = _layout_json(tensor, spec)
-    return layout
-
-
-def _layout_json(tensor: Any, spec: Any) -> str:
-    mesh = spec.mesh
-    names = mesh.mesh_dim_names or tuple(f"dim_{i}" for i in range(mesh.ndim))
-    described = {
-        "mesh": {name: mesh.size(i) for i, name in enumerate(names)},
-        "placements": [_placement(p) for p in spec.placements],
-        "global_shape": list(tensor.shape),
-        "offset": _global_offset(tensor.shape, mesh, spec.placements),
-        "index": "local",
-    }
-    return json.dumps(described, separators=(",", ":"))
-
-
-def _placement(placement: Any) -> str:
-    if placement.is_replicate():
-        return "replicate"
-    if placement.is_partial():
-        return f"partial({placement.reduce_op})"
-    if placement.is_shard():
-        return f"shard({placement.dim})"
-    return str(placement).lower()
-
-
-def _global_offset(shape: torch.Size, mesh: Any, placements: Any) -> list[int] | None:
-    for name in ("torch.distributed.tensor._utils", "torch.distributed._tensor._utils"):
-        module = sys.modules.get(name)
-        if module is not None:
-            _, offset = module.compute_local_shape_and_global_offset(shape, mesh, placements)
-            return list(offset)
-    return None

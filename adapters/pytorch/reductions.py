@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from msprobe.adapters.pytorch import device_sketches, device_statistics, forms, host_arrays
+from msprobe.adapters.pytorch.dtensors import local_of
 from msprobe.adapters.pytorch.dtypes import dtype_name
 from msprobe.adapters.pytorch.isolation import isolated
 from msprobe.adapters.pytorch.placed import Placed, plain_of, runs_of
@@ -66,15 +67,17 @@ class TorchReducer:
     def describe(self, tensor: Tensor | Placed) -> Form:
         """Gives the form of a tensor of any kind."""
         with torch._C.DisableTorchFunction():
-            if isinstance(tensor, Placed):
-                return forms.describe(tensor, keyed_globally=self._runs(tensor) is not None)
-            return forms.describe(tensor)
+            part = local_of(tensor)
+            if isinstance(part, Placed):
+                return forms.describe(part, keyed_globally=self._runs(part) is not None)
+            return forms.describe(part)
 
     def measure(self, tensor: Tensor | Placed, what: frozenset[str]) -> int:
         """Starts measuring ``statistics``, ``sketch`` and ``checksums``, as asked, and gives the slot."""
         with isolated():
-            runs = self._runs(tensor) if isinstance(tensor, Placed) else None
-            values = _values(plain_of(tensor))
+            part = local_of(tensor)
+            runs = self._runs(part) if isinstance(part, Placed) else None
+            values = _values(plain_of(part))
             if values.device.type in self._host_devices:
                 return self._measure_on_host(values, what, runs)
             return self._measure_on_device(values, what, runs)

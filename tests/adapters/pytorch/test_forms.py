@@ -1,6 +1,5 @@
 """What is said of each kind of tensor, and whether its values can be had."""
 
-import json
 import warnings
 
 import pytest
@@ -9,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from msprobe.adapters.pytorch.forms import describe, values_of
 from msprobe.adapters.pytorch.reductions import TorchReducer
+from msprobe.core.placement import Layout, Placement, read_layout
 from msprobe.core.sites import Form
 
 EVERYTHING = frozenset({"statistics", "sketch", "checksums"})
@@ -162,15 +162,12 @@ def test_a_distributed_tensor_is_its_shard_with_a_layout(rank_3_of_4):
     tensor = distributed.DTensor.from_local(local, mesh, placements, run_check=False)
     form = describe(tensor)
     assert (form.kind, form.shape) == ("dense", (4, 3))
-    assert json.loads(form.layout) == {
-        "mesh": {"dp": 2, "tp": 2},
-        "placements": ["replicate", "shard(1)"],
-        "global_shape": [4, 6],
-        "offset": [0, 3],
-        "index": "local",
-    }
+    layout = Layout.whole((4, 6)).replicate("dp").shard("tp", 1, coordinate=1, parts=2)
+    assert read_layout(form.layout) == layout.keyed_globally()
     values = values_of(tensor)
     assert values is not None
     assert values.tolist() == local.tolist()
     partial = distributed.DTensor.from_local(local, mesh, [distributed.Replicate(), distributed.Partial()])
-    assert json.loads(describe(partial).layout)["placements"] == ["replicate", "partial(sum)"]
+    read = read_layout(describe(partial).layout)
+    assert read is not None
+    assert read.placements == (Placement("dp", "replicate"), Placement("tp", "partial", op="sum"))

@@ -1,0 +1,93 @@
+"""Distributed tensors of torch (DTensor) as local parts of whole tensors."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from msprobe.adapters.pytorch.placed import Placed
+from msprobe.core.placement import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+#: Names that programs give to the dimensions of a mesh -> the axis that we call it.
+_AXIS_NAMES: Final = {
+    **dict.fromkeys(("dp_replicate", "replicate", "ddp", "data", "data_parallel"), "dp"),
+    **dict.fromkeys(("dp_shard", "shard", "dp_shard_cp", "fully_shard"), "fsdp"),
+    **dict.fromkeys(("tensor", "model", "mp", "tensor_parallel", "model_parallel"), "tp"),
+    **dict.fromkeys(("pipeline", "pipe", "stage"), "pp"),
+    **dict.fromkeys(("context", "sequence", "context_parallel"), "cp"),
+    **dict.fromkeys(("expert", "experts", "expert_parallel"), "ep"),
+}
+#: Meshes whose dimensions are known to be something else than they are called.
+_declared: dict[Any, tuple[str, ...]] = {}
+
+
+def is_dtensor(tensor: object) -> bool:
+    """Tells whether the tensor is torch's distributed one; imports nothing."""
+    return type(tensor).__name__ == "DTensor" and type(tensor).__module__.startswith("torch.distributed")
+
+
+def axes_of(mesh: Any) -> tuple[str, ...]:
+    """Gives the axis that each dimension of a device mesh is: as declared, else by its name."""
+    known = _declared.get(mesh)
+    if known is not None:
+        return known
+    names: Sequence[str] = mesh.mesh_dim_names or tuple(f"dim_{i}" for i in range(mesh.ndim))
+    return tuple(_AXIS_NAMES.get(name, name) for name in names)
+
+
+def declare_axes(mesh: Any, axes: Sequence[str]) -> None:
+    """Says which axes the dimensions of a mesh are, whatever they are called."""
+    if _declared.get(mesh) != tuple(axes):
+        _declared[mesh] = tuple(axes)
+        layout_of_spec.cache_clear()
+
+
+def places_of(mesh: Any) -> dict[str, tuple[int, int]]:
+    """Gives this rank's coordinate and the number of ranks along each axis of a mesh; empty outside of it."""
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return {}
+    return {axis: (coordinate[i], mesh.size(i)) for i, axis in enumerate(axes_of(mesh))}
+
+
+def placed(tensor: Any) -> Placed:
+    """Gives the local part of a DTensor and how it lies in the whole."""
+    return Placed(tensor._local_tensor, layout_of_spec(tensor._spec))
+
+
+@lru_cache(maxsize=65536)
+def layout_of_spec(spec: Any) -> Layout:
+    """Gives the layout of the local part of a DTensor by its spec (mesh, placements, global shape).
+
+    A strided shard (FSDP over tensor parallelism) cuts what the dimensions of the mesh to its right have left.
+    """
+    layout = Layout.whole(tuple(spec.shape))
+    mesh = spec.mesh
+    places, axes = places_of(mesh), axes_of(mesh)
+    for index in _cutting_order(spec.placements):
+        axis, placement = axes[index], spec.placements[index]
+        coordinate, size = places.get(axis, (0, 0))
+        if size == 1:
+            continue
+        if size and type(placement).__name__ in ("Shard", "_StridedShard"):
+            layout = layout.shard(axis, placement.dim, coordinate=coordinate, parts=size)
+        elif placement.is_partial():
+            layout = layout.partial(axis, str(placement.reduce_op))
+        else:
+            layout = layout.replicate(axis) if placement.is_replicate() else layout.unknown(axis)
+    return layout
+
+
+def local_of(tensor: torch.Tensor | Placed) -> torch.Tensor | Placed:
+    """Gives a DTensor as a placed part, anything else as it is."""
+    return placed(tensor) if is_dtensor(tensor) else tensor
+
+
+def _cutting_order(placements: Sequence[Any]) -> list[int]:
+    strided = [i for i, placement in enumerate(placements) if type(placement).__name__ == "_StridedShard"]
+    return [i for i in range(len(placements)) if i not in strided] + strided[::-1]
