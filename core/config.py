@@ -41,6 +41,8 @@ class RecordConfig(BaseModel):
     start_step: StrictInt = 0
     tensor_budget: StrictInt | StrictStr = 0
     queue_bytes: StrictInt | StrictStr = 0
+    mesh: StrictStr | dict[StrictStr, StrictInt] = ""
+    context_parallel: StrictStr = ""
 
 
 def load_options(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RecordOptions:

@@ -18,6 +18,9 @@ LEVELS: tuple[str, ...] = ("module", "op", "mix")
 #: Other names of the levels, as users of the older tool know them.
 LEVEL_ALIASES: dict[str, str] = {"L0": "module", "L1": "op"}
 
+#: Ways in which context parallelism cuts a sequence into the parts of its ranks.
+SEQUENCE_CUTS: tuple[str, ...] = ("contiguous", "zigzag")
+
 _SIZE_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 _RANGE = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d+)?)?\s*")
@@ -47,6 +50,8 @@ class OptionValues(TypedDict, total=False):
     start_step: int
     tensor_budget: int | str
     queue_bytes: int | str
+    mesh: str | Mapping[str, int] | Iterable[tuple[str, int]]
+    context_parallel: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,10 @@ class RecordOptions:
     tensor_budget: int = 0
     #: Bytes that may wait for the writer before detail is dropped.
     queue_bytes: int = 256 * 2**20
+    #: Axes of the parallel mesh with their sizes, outermost first; empty: as the framework tells.
+    mesh: tuple[tuple[str, int], ...] = ()
+    #: How context parallelism cuts the sequence: "contiguous", "zigzag" (parts i and 2n-1-i of 2n), or "" (not told).
+    context_parallel: str = ""
 
     @classmethod
     def create(cls, **values: Any) -> RecordOptions:
@@ -223,6 +232,34 @@ def parse_ranks(value: object) -> frozenset[int]:
     return frozenset(ranks)
 
 
+def parse_mesh(value: object) -> tuple[tuple[str, int], ...]:
+    """Reads a mesh: ``"pp=2,tp=4"``, a table of axis and size, or pairs of them; the outermost axis first.
+
+    >>> parse_mesh("pp=2, tp=4")
+    (('pp', 2), ('tp', 4))
+    """
+    if isinstance(value, str):
+        value = [part.partition("=")[::2] for part in value.split(",") if part.strip()]
+    pairs = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(pairs, Iterable):
+        raise ConfigError(f"{value!r} is no mesh. Write axes and sizes, such as 'pp=2,tp=4', the outermost first.")
+    return tuple(_axis(pair) for pair in pairs)
+
+
+def _axis(pair: Any) -> tuple[str, int]:
+    name, size = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (str(pair), "")
+    text = str(size).strip()
+    if not str(name).strip() or not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"{name!r} with size {text!r} is no axis of a mesh. Write it like 'tp=4'.")
+    return str(name).strip(), int(text)
+
+
+def _sequence_cut(value: object) -> str:
+    if value not in ("", *SEQUENCE_CUTS):
+        raise ConfigError(unknown("way to cut the sequence", str(value), SEQUENCE_CUTS))
+    return str(value)
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{value!r} is neither true nor false.")
@@ -256,4 +293,6 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "start_step": _count,
     "tensor_budget": parse_size,
     "queue_bytes": parse_size,
+    "mesh": parse_mesh,
+    "context_parallel": _sequence_cut,
 }

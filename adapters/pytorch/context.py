@@ -48,24 +48,32 @@ _VARIABLES = (
 _MAX_CONFIG_TEXT = 2000
 
 
-def rank_info() -> RankInfo:
-    """Gives who records: from torch.distributed when it is initialised, else from the launcher's variables."""
+def rank_info(mesh: Mapping[str, tuple[int, int]] | None = None) -> RankInfo:
+    """Gives who records: from torch.distributed when it is initialised, else from the launcher's variables.
+
+    ``mesh`` holds the rank's coordinate and the number of ranks along each axis.
+    """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
     else:
         rank, size = _number("RANK", 0), _number("WORLD_SIZE", 1)
-    return RankInfo(rank, size, _coordinates(), _device_name(), socket.gethostname())
+    return RankInfo(rank, size, dict(mesh or {}), _device_name(), socket.gethostname())
 
 
 def run_header(
-    options: RecordOptions, models: Mapping[str, torch.nn.Module], context: Mapping[str, Any], *, perturbed: bool
+    options: RecordOptions,
+    models: Mapping[str, torch.nn.Module],
+    context: Mapping[str, Any],
+    *,
+    mesh: Mapping[str, int],
+    perturbed: bool,
 ) -> RunHeader:
-    """Gives what is known of a run when it starts."""
+    """Gives what is known of a run when it starts; ``mesh`` holds the sizes of its axes."""
     return RunHeader(
         framework="pytorch",
         versions=_versions(),
         config={field.name: _json(getattr(options, field.name)) for field in fields(options)},
-        mesh=_mesh_sizes(),
+        mesh=dict(mesh),
         arguments=tuple(sys.argv),
         context={
             "environment": dict(_environment()),
@@ -137,28 +145,6 @@ def _modes() -> dict[str, Any]:
 
 def _device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-
-
-def _mesh() -> Any:
-    """Gives the device mesh in force, where the program made one."""
-    resources = getattr(sys.modules.get("torch.distributed.device_mesh"), "_mesh_resources", None)
-    return getattr(resources, "mesh_stack", None) and resources.mesh_stack[-1] if resources is not None else None
-
-
-def _mesh_sizes() -> dict[str, int]:
-    mesh = _mesh()
-    if not mesh or mesh.mesh_dim_names is None:
-        return {}
-    return dict(zip(mesh.mesh_dim_names, mesh.shape, strict=True))
-
-
-def _coordinates() -> dict[str, tuple[int, int]]:
-    """Gives this rank's coordinate and the number of ranks along each axis of the mesh in force."""
-    mesh = _mesh()
-    if not mesh or mesh.mesh_dim_names is None:
-        return {}
-    places = zip(mesh.get_coordinate() or (), mesh.shape, strict=False)
-    return dict(zip(mesh.mesh_dim_names, places, strict=False))
 
 
 def _model_config(model: torch.nn.Module) -> dict[str, Any]:

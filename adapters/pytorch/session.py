@@ -20,6 +20,7 @@ from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
+from msprobe.adapters.pytorch.parallel.mesh import find_mesh
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
@@ -294,8 +295,10 @@ class Session:
     def _writer(self, path: Path) -> RunWriter:
         options = self.options
         what = options.what.union({"checksums"}, *(what for _, what in options.what_for))
-        header = run_header(options, self.models, self._context, perturbed=self._perturb is not None)
-        writer = RunWriter(path, rank=rank_info(), header=header, what=what, queue_bytes=options.queue_bytes)
+        mesh, perturbed = find_mesh(self.models.values(), options.mesh), self._perturb is not None
+        header = run_header(options, self.models, self._context, mesh=mesh.sizes, perturbed=perturbed)
+        rank = rank_info(mesh.places)
+        writer = RunWriter(path, rank=rank, header=header, what=what, queue_bytes=options.queue_bytes)
         self._close_at_exit()
         return writer
 
