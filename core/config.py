@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr, Va
 
 from msprobe.core.documents import Document, read_document
 from msprobe.core.errors import ConfigError
-from msprobe.core.options import OPTION_NAMES, RecordOptions, parse_option
+from msprobe.core.options import OPTION_NAMES, RecordOptions, parse_option, preset_values
 from msprobe.core.suggestions import unknown
 
 _Words = StrictStr | list[StrictStr]
@@ -22,6 +22,7 @@ class RecordConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    preset: StrictStr = ""
     level: StrictStr = ""
     what: _Words = ""
     what_for: dict[StrictStr, _Words] = {}
@@ -29,12 +30,25 @@ class RecordConfig(BaseModel):
     exclude: _Words = ""
     steps: _Ranges = ""
     every: StrictInt = 1
+    window: StrictInt = 1
     ranks: _Ranges = ""
     inputs: StrictBool = True
     outputs: StrictBool = True
     parameters: StrictBool = True
     buffers: StrictBool = True
     gradients: StrictBool = True
+    optimizer_state: StrictBool = False
+    updated_parameters: StrictBool = False
+    updates: StrictBool = False
+    scalars: StrictBool = False
+    collectives: StrictBool = False
+    routing: StrictBool = False
+    attention: StrictBool = False
+    alerts: _Words = ""
+    on_alert: _Words = ""
+    dump_on_alert: StrictInt = 0
+    stop_on_alert: StrictBool = False
+    control: StrictBool = False
     stacks: StrictBool = False
     trace: StrictBool = True
     allow_decompile: StrictBool = False
@@ -62,7 +76,9 @@ def load_options(path: str | Path, overrides: Mapping[str, Any] | None = None) -
             mistakes.append(f"{document.where(name)}: {error}")
     if mistakes:
         raise ConfigError("\n".join(mistakes))
-    return RecordOptions(**found).updated(**(overrides or {}))  # type: ignore[arg-type]  # parsed above, by name
+    overrides = {name: parse_option(name, value) for name, value in (overrides or {}).items()}
+    preset = preset_values(str(overrides.get("preset") or found.get("preset") or ""))
+    return RecordOptions(**{**preset, **found, **overrides})
 
 
 def _typed(document: Document) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
 
 from msprobe.core.errors import ConfigError
+from msprobe.core.presets import PRESETS
 from msprobe.core.records import WHAT
 from msprobe.core.suggestions import unknown
 
@@ -31,6 +32,7 @@ Ranges = tuple[tuple[int, "int | None"], ...]
 class OptionValues(TypedDict, total=False):
     """The keyword arguments that ``msprobe.record`` takes, in the forms that people write."""
 
+    preset: str
     level: str
     what: str | Iterable[str]
     what_for: Mapping[str, str | Iterable[str]] | Iterable[tuple[str, str | Iterable[str]]]
@@ -38,12 +40,25 @@ class OptionValues(TypedDict, total=False):
     exclude: str | Iterable[str]
     steps: int | str | Iterable[int | str | tuple[int, int | None]]
     every: int
+    window: int
     ranks: int | str | Iterable[int | str]
     inputs: bool
     outputs: bool
     parameters: bool
     buffers: bool
     gradients: bool
+    optimizer_state: bool
+    updated_parameters: bool
+    updates: bool
+    scalars: bool
+    collectives: bool
+    routing: bool
+    attention: bool
+    alerts: str | Iterable[Any]
+    on_alert: Any
+    dump_on_alert: int
+    stop_on_alert: bool
+    control: bool
     stacks: bool
     trace: bool
     allow_decompile: bool
@@ -58,6 +73,8 @@ class OptionValues(TypedDict, total=False):
 class RecordOptions:
     """What a recording keeps, of which tensors, at which steps. Make it with ``RecordOptions.create``."""
 
+    #: The preset that options which were not given came from (``core.presets``).
+    preset: str = ""
     #: "module" records at module calls, "op" at operators, "mix" at both.
     level: str = "module"
     #: What is kept of each tensor: a subset of ``core.records.WHAT``.
@@ -71,6 +88,8 @@ class RecordOptions:
     steps: Ranges = ()
     #: Record each n-th step, counted from step 0.
     every: int = 1
+    #: Of each ``every`` steps, record so many in a row.
+    window: int = 1
     #: Global ranks that record; empty: all.
     ranks: frozenset[int] = frozenset()
     inputs: bool = True
@@ -78,6 +97,30 @@ class RecordOptions:
     parameters: bool = True
     buffers: bool = True
     gradients: bool = True
+    #: Record what the optimizer keeps of each parameter, after its step.
+    optimizer_state: bool = False
+    #: Record parameters after the optimizer's step.
+    updated_parameters: bool = False
+    #: Record by how much a step moves each parameter, relative to it too, and whether gradient and momentum agree.
+    updates: bool = False
+    #: Note learning rate, clipped and recomputed gradient norm, and a loss that the model returns, each step.
+    scalars: bool = False
+    #: Record what collectives over ranks are given, and what they give when they are complete.
+    collectives: bool = False
+    #: Record load, entropy and dropped tokens of routers of experts.
+    routing: bool = False
+    #: Record entropy and largest logit of attention where weights are computed.
+    attention: bool = False
+    #: Rules that watch while recording: names, ``module:attribute`` or objects (``core.alerts``); empty: none.
+    alerts: tuple[Any, ...] = ()
+    #: Functions that are called with each alert: ``module:function`` or the function.
+    on_alert: tuple[Any, ...] = ()
+    #: How many times an alert may have the tensors of the guilty node saved on the next step.
+    dump_on_alert: int = 0
+    #: Raise ``AlertError`` into the training at the end of the step that an alert is about.
+    stop_on_alert: bool = False
+    #: Look for changes of the options while recording (``msprobe ctl``, the config file).
+    control: bool = False
     #: Keep the Python call stack of each site.
     stacks: bool = False
     #: Follow data flow through operators in the first recorded step.
@@ -108,11 +151,17 @@ class RecordOptions:
         return cls().updated(**values)
 
     def updated(self, **values: Any) -> RecordOptions:
-        """Gives these options with some replaced, each read as ``create`` reads it."""
-        return replace(self, **{name: parse_option(name, value) for name, value in values.items()})
+        """Gives these options with some replaced, each read as ``create`` reads it; a preset yields to the others."""
+        found = {name: parse_option(name, value) for name, value in values.items()}
+        return replace(self, **{**preset_values(found.get("preset", "")), **found})
 
 
 OPTION_NAMES: tuple[str, ...] = tuple(f.name for f in fields(RecordOptions))
+
+
+def preset_values(name: str) -> dict[str, Any]:
+    """Gives what a preset sets, as ``RecordOptions`` holds it; nothing for the empty name."""
+    return {option: parse_option(option, value) for option, value in PRESETS[name].items()} if name else {}
 
 
 def parse_option(name: str, value: object) -> Any:
@@ -182,6 +231,13 @@ def _pair(pair: tuple[Any, ...]) -> tuple[int, int | None]:
     if pair[1] is not None and pair[1] <= pair[0]:
         raise ConfigError(f"range {pair!r} is empty; the end is excluded.")
     return (pair[0], pair[1])
+
+
+def _preset(value: object) -> str:
+    name = str(value) if value else ""
+    if name and name not in PRESETS:
+        raise ConfigError(unknown("preset", name, PRESETS))
+    return name
 
 
 def _level(value: object) -> str:
@@ -260,6 +316,16 @@ def _sequence_cut(value: object) -> str:
     return str(value)
 
 
+def _callables(value: object) -> tuple[Any, ...]:
+    """Reads names, or objects that stand for themselves."""
+    if isinstance(value, str):
+        return _words(value)
+    found = tuple(value) if isinstance(value, Iterable) else (value,)
+    if any(thing is None or isinstance(thing, bool | int | float) for thing in found):
+        raise ConfigError(f"{value!r} is neither a name, such as 'module:attribute', nor an object.")
+    return found
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{value!r} is neither true nor false.")
@@ -280,6 +346,7 @@ def _every(value: object) -> int:
 
 
 _PARSERS: dict[str, Callable[[object], object]] = {
+    "preset": _preset,
     "level": _level,
     "what": _what,
     "what_for": _what_for,
@@ -287,8 +354,13 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "exclude": _words,
     "steps": parse_ranges,
     "every": _every,
+    "window": _every,
     "ranks": parse_ranks,
     **dict.fromkeys(("inputs", "outputs", "parameters", "buffers", "gradients"), _flag),
+    **dict.fromkeys(("optimizer_state", "updated_parameters", "updates", "scalars"), _flag),
+    **dict.fromkeys(("collectives", "routing", "attention", "stop_on_alert", "control"), _flag),
+    **dict.fromkeys(("alerts", "on_alert"), _callables),
+    "dump_on_alert": _count,
     **dict.fromkeys(("stacks", "trace", "allow_decompile"), _flag),
     "start_step": _count,
     "tensor_budget": parse_size,

@@ -119,6 +119,10 @@ class Probe(Protocol):
         """Ends a step of the recording, unless an optimizer that it was given does."""
         ...
 
+    def log(self, **scalars: Any) -> None:
+        """Notes numbers of the step, such as the loss: plain ones or tensors of one element."""
+        ...
+
     def close(self) -> None:
         """Takes every hook away again and finishes the run."""
         ...

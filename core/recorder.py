@@ -7,6 +7,7 @@ and never raised into the model.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from fnmatch import fnmatchcase
@@ -16,10 +17,15 @@ from msprobe.core.events import EventLog, FactLog
 from msprobe.core.pending import PendingRecords
 from msprobe.core.records import HAS, Status
 from msprobe.core.run.batch import Batch, RankInfo, SavedRows, SavedTensor, SiteRow
+from msprobe.core.scalars import ScalarLog
 from msprobe.core.schedule import Schedule
 from msprobe.core.sites import Direction, Form, Node, NodeKind, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
     from msprobe.core.graph import EdgeSource
     from msprobe.core.options import RecordOptions
     from msprobe.core.protocols import Reducer, RowSnapshot, Snapshot
@@ -31,6 +37,7 @@ FLUSH_SECONDS = 2.0
 FLUSH_SHARE = 4
 
 _NOTHING: frozenset[str] = frozenset()
+_STATISTICS = frozenset({"statistics"})
 _MEASURED = frozenset({"statistics", "sketch", "checksums"})
 _NO_VALUES = frozenset({"meta", "fake"})
 
@@ -61,6 +68,7 @@ class Recorder:
         self._records = PendingRecords()
         self._events = EventLog()
         self._facts = FactLog()
+        self._scalars = ScalarLog()
         self._nodes: dict[str, int] = {}
         self._node_list: list[Node] = []
         self._wanted: list[frozenset[str] | None] = []
@@ -217,6 +225,26 @@ class Recorder:
         with self._lock:
             self._facts.add(-1 if node is None else node, kind, name, value, at=(self.step, self.micro_step))
 
+    def scalar(self, name: str, value: Any, *, step: int | None = None) -> None:
+        """Notes a number of the step, a plain one or a tensor of one element, which is not waited for. Never raises."""
+        with self._lock:
+            at = (self.step if step is None else step, self.micro_step)
+            if isinstance(value, int | float):
+                self._scalars.add(name, float(value), at=at)
+                return
+            try:
+                if math.prod(self._reducer.describe(value).shape) != 1:
+                    raise ValueError(f"it has the shape {self._reducer.describe(value).shape}")
+                self._scalars.add_slot(name, self._reducer.measure(value, _STATISTICS), at=at)
+            except Exception as error:  # noqa: BLE001 -- anything that the user logs
+                message = f"scalar {name!r} is no number: {type(error).__name__}: {error}"
+                self._events.add("error", message, "", step=self.step)
+
+    def norm_of(self, name: str, seq: int) -> None:
+        """Counts a record of this step into the scalar ``name``: the norm of all tensors that are counted into it."""
+        with self._lock:
+            self._scalars.norm_of(name, seq)
+
     def event(self, kind: str, message: str, node: str = "") -> None:
         """Notes something that happened to the recording; the same again is counted."""
         with self._lock:
@@ -326,9 +354,9 @@ class Recorder:
 
     def _flush(self, *, complete: bool, last: bool = False) -> None:
         batch, self._batch = self._batch, Batch(step=self.step)
-        if len(self._records):
+        if len(self._records) or self._scalars.waits:
             self._fill(batch)
-        batch.facts = self._facts.take()
+        batch.facts = self._facts.take() + self._scalars.take((self.step, self.micro_step), complete=complete or last)
         batch.events = self._events.take(self.step, everything=last)
         batch.complete = complete
         if _holds_something(batch):
@@ -338,15 +366,18 @@ class Recorder:
         """Moves what is pending into the batch."""
         copies, rows = self._copies, self._row_copies
         self._copies, self._row_copies, self._copied_bytes = [], [], 0
+        measured: Mapping[str, NDArray[Any]] | None = None
         try:
             measured = self._reducer.collect()
             batch.tensors = [SavedTensor(seq, c.dtype, c.shape, c.data) for seq, c in copies]
             batch.rows = [SavedRows(seq, c.columns) for seq, c in rows]
-            batch.records = self._records.take(measured)
+            batch.records = self._records.take(measured) if len(self._records) else {}
         except Exception as error:  # noqa: BLE001 -- the device may have failed
             message = f"the numbers of {len(self._records)} records were lost: {type(error).__name__}: {error}"
             self._events.add("error", message, "", step=self.step)
             batch.records, batch.tensors, batch.rows = self._records.take(None), [], []
+            measured = None
+        self._scalars.collect(measured, batch.records)
 
 
 def _status_of(kind: str) -> Status:

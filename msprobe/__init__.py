@@ -13,16 +13,27 @@ if TYPE_CHECKING:
     from msprobe.core.errors import MsprobeError
     from msprobe.core.options import RecordOptions
     from msprobe.core.run.reader import open_run
-    from msprobe.recording import record, save, seed_all
+    from msprobe.recording import monitor, record, save, seed_all
 
 __version__ = "0.1.0"
 
-__all__ = ["MsprobeError", "RecordOptions", "__version__", "compare", "open_run", "record", "save", "seed_all"]
+__all__ = [
+    "MsprobeError",
+    "RecordOptions",
+    "__version__",
+    "compare",
+    "monitor",
+    "open_run",
+    "record",
+    "save",
+    "seed_all",
+]
 
 _HOMES = {
     "MsprobeError": "msprobe.core.errors",
     "RecordOptions": "msprobe.core.options",
     "compare": "msprobe.comparing",
+    "monitor": "msprobe.recording",
     "open_run": "msprobe.core.run.reader",
     "record": "msprobe.recording",
     "save": "msprobe.recording",

@@ -53,6 +53,32 @@ def record(
     return find_adapter(model).record(model, Path(path), chosen, optimizer=optimizer, **(context or {}))
 
 
+def monitor(
+    model: object,
+    optimizer: object = None,
+    *,
+    out: str | Path,
+    config: str | Path | None = None,
+    context: Mapping[str, object] | None = None,
+    **options: Unpack[OptionValues],
+) -> Probe:
+    """Watches the vital signs of a training: ``record`` with the preset ``monitor`` (``msprobe.core.presets``).
+
+    Args:
+        model: The model to watch, or several by name.
+        optimizer: Its own step ends a step of the recording; without it call ``probe.step()``.
+        out: The run directory.
+        config: A file of options, which win over the preset.
+        context: Whatever explains differences later; kept with the run.
+        options: See ``msprobe.RecordOptions``; they win over the file.
+
+    Raises:
+        MsprobeError: As ``record`` does.
+    """
+    chosen: OptionValues = {"preset": "monitor", **options}
+    return record(model, out, optimizer=optimizer, config=config, context=context, **chosen)
+
+
 def save(tensor: Any, name: str) -> None:
     """Records any tensor under a name, and its gradient when there is one. Does nothing while nothing records."""
     for adapter in _adapters_for(type(tensor)):

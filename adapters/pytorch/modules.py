@@ -62,6 +62,8 @@ class ModuleWatcher:
         self.failures = failures
         #: Called before an outermost forward call of a watched module; gives whether the step is recorded.
         self.on_outermost: Callable[[WatchedModule], bool] = lambda watched: True
+        #: Called with the result of an outermost forward call.
+        self.on_result: Callable[[Any], object] = lambda output: None
         self._observer = observer
         self._recorder = observer.recorder
         self._gradients = gradients
@@ -235,6 +237,7 @@ class ModuleWatcher:
         finally:
             self._exit(frames.pop())
         if not frames and frame.call.direction is Direction.FORWARD:
+            self.on_result(output)
             self._after_outermost(frame)
 
     def _begin_outermost(self, watched: WatchedModule) -> bool:

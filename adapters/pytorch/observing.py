@@ -22,17 +22,21 @@ class Observer:
         self.seen = SeenTensors()
         self.tracer: Tracer | None = None
 
-    def value(self, site: int, tensor: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> None:
-        """Records a tensor at a site, by reference to an earlier record when the content is known."""
+    def value(self, site: int, tensor: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> int:
+        """Records a tensor at a site, by reference to an earlier record when the content is known.
+
+        Gives the record's number, -1 when nothing is recorded.
+        """
         plain = plain_of(tensor)
         if is_transformed(plain):
             self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
-            return
+            return -1
         seen = self.seen.look(plain)
         share = seen.seq if seen is not None else None
         seq = self.recorder.observe(site, tensor, what=what, micro_step=micro_step, share=share)
         if seen is not None and seq >= 0:
             seen.seq = seq
+        return seq
 
     def gradient(self, site: int, gradient: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> None:
         """Records a gradient, which belongs to the micro-step that its forward ran in."""

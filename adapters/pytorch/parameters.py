@@ -76,7 +76,7 @@ class Parameters:
             self._watch_gradients(watched_modules)
 
     def _watch_gradients(self, watched_modules: Iterable[tuple[WatchedModule, torch.nn.Module]]) -> None:
-        for parameter, names in _by_tensor(watched_modules):
+        for parameter, names in by_tensor(watched_modules):
             if id(parameter) not in self._hooked and _can_be_hooked(parameter):
                 self._hooked.add(id(parameter))
                 self.hook(names[0][0], parameter, names)
@@ -98,7 +98,7 @@ class Parameters:
         """Records the accumulated gradients, of the parameters in ``only`` or of all, once a step."""
         if not self._options.gradients:
             return
-        for parameter, names in _by_tensor(watched_modules):
+        for parameter, names in by_tensor(watched_modules):
             if id(parameter) not in self._updates_seen and (only is None or id(parameter) in only):
                 self.update(names[0][0], parameter, names)
 
@@ -109,11 +109,15 @@ class Parameters:
         if gradient is None:
             return
         self._updates_seen.add(id(parameter))
+        counted = not self._options.scalars
         for owner, name in names:
             if not owner.what:
                 continue
             site = self._recorder.site(owner.node, Direction.UPDATE, Role.GRADIENT, name, 0)
-            self._observer.value(site, gradient, owner.what, 0)
+            seq = self._observer.value(site, gradient, owner.what, 0)
+            if not counted and seq >= 0:
+                counted = True
+                self._recorder.norm_of(norm_name(gradient), seq)
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_update(site, gradient)
 
@@ -140,7 +144,7 @@ class Parameters:
             tracer.seen_parameter(self._recorder.site(watched.node, Direction.FORWARD, role, name, 0), tensor)
 
 
-def _by_tensor(
+def by_tensor(
     watched_modules: Iterable[tuple[WatchedModule, torch.nn.Module]],
 ) -> Iterator[tuple[torch.Tensor, list[Named]]]:
     """Gives each parameter with all its names: tied weights have several."""
@@ -150,6 +154,12 @@ def _by_tensor(
             if parameter is not None:
                 found.setdefault(id(parameter), (parameter, []))[1].append((watched, name))
     yield from found.values()
+
+
+def norm_name(gradient: torch.Tensor) -> str:
+    """Gives the scalar that a gradient's norm counts into: a sharded one tells of this rank's part only."""
+    placements = getattr(gradient, "placements", ())
+    return "grad_norm_recomputed" if all(p.is_replicate() for p in placements) else "grad_norm_recomputed_local"
 
 
 def _can_be_hooked(parameter: torch.Tensor) -> bool:

@@ -26,6 +26,8 @@ from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
 from msprobe.adapters.pytorch.saves import Saves
 from msprobe.adapters.pytorch.tracing import Tracer
+from msprobe.adapters.pytorch.training_scalars import ClippedNorms, learning_rates, loss_of
+from msprobe.adapters.pytorch.updates import Updates
 from msprobe.core.recorder import Recorder
 from msprobe.core.run.writer import RunWriter
 
@@ -79,6 +81,7 @@ class Session:
         self._optimizers = OptimizerSteps(
             optimizer, before=self.optimizer_begins, after=self.optimizer_ends, skipped=self.optimizer_skipped
         )
+        self._clipped = ClippedNorms(self.heard) if options.scalars else None
         saving.active.append(self)
         self._close_at_exit()
         self._attach()
@@ -88,6 +91,7 @@ class Session:
         self._observer = Observer(recorder)
         self._gradients = Gradients(self._observer, failures)
         self._parameters = Parameters(self._observer, self._gradients, options, failures)
+        self._updates = Updates(self._observer, options, failures)
         self._attribution = Attribution()
         self._saves = Saves(self._observer, self._gradients, self._attribution)
         self._ops: OpRecorder | None = None
@@ -95,6 +99,8 @@ class Session:
             self._observer, self._gradients, self._parameters, self._attribution, options, failures
         )
         self._modules.on_outermost = self._outermost
+        if options.scalars:
+            self._modules.on_result = self.returned
         for prefix, model in self.models.items():
             self._modules.add_root(model, prefix)
             if options.level != "module":
@@ -115,6 +121,30 @@ class Session:
         else:
             self._end_step()
 
+    @guarded
+    def log(self, /, **scalars: Any) -> None:
+        """Notes numbers of the step, such as ``loss``: plain ones or tensors of one element, which are not waited for.
+
+        After an optimizer's step that has ended the step of the recording, they belong to that step.
+        """
+        ended = self._ended_by_itself and not self._touched
+        step = self.recorder.step - 1 if ended else self.recorder.step
+        if not self.closed and self.recorder.records(step):
+            for name, value in scalars.items():
+                self.recorder.scalar(name, value, step=step)
+
+    @guarded
+    def returned(self, output: Any) -> None:
+        """Notes the loss that a whole model returns."""
+        loss = loss_of(output)
+        if loss is not None:
+            self.recorder.scalar("loss", loss)
+
+    def heard(self, name: str, value: Any) -> None:
+        """Notes a number that the program has computed itself."""
+        if self.recorder.recording and not self.closed:
+            self.recorder.scalar(name, value)
+
     def save(self, tensor: Any, name: str) -> None:
         """Records a tensor, or the tensors of a structure, under a name."""
         if self.recorder.recording and self._modules.attached and not self.closed:
@@ -131,6 +161,8 @@ class Session:
         saving.active.remove(self)
         atexit.unregister(self._at_exit)
         self._optimizers.remove()
+        if self._clipped is not None:
+            self._clipped.remove()
         self._detach()
         if self._perturbation is not None:
             self._perturbation.remove()
@@ -158,7 +190,7 @@ class Session:
         if self._concerns(optimizer):
             if id(optimizer) in self._pending:
                 self._end_by_itself()
-            self._updates(optimizer)
+            self._optimizer_begins(optimizer)
 
     @guarded
     def optimizer_ends(self, optimizer: Any) -> None:
@@ -167,6 +199,7 @@ class Session:
             return
         if self._ops is not None:
             self._ops.updating(active=False)
+        self._updates.end(optimizer)
         self._optimizer_steps += 1
         if self._explicit:
             self._end_by_itself()
@@ -187,11 +220,15 @@ class Session:
         return not self._modules.parameter_ids().isdisjoint(parameter_ids(optimizer))
 
     @guarded
-    def _updates(self, optimizer: Any) -> None:
+    def _optimizer_begins(self, optimizer: Any) -> None:
         if self.recorder.recording and self._modules.attached:
+            self._updates.begin(self._modules.pairs(), optimizer)
             self._parameters.record_updates(self._modules.pairs(), parameter_ids(optimizer))
             for name, value in settings_of(optimizer).items():
                 self.recorder.fact(None, "optimizer", name, value)
+            if self.options.scalars:
+                for name, value in learning_rates(optimizer):
+                    self.recorder.scalar(name, value)
             if self._ops is not None:
                 self._ops.updating(active=True)
 

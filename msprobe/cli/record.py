@@ -11,6 +11,7 @@ from msprobe.cli.outcome import warn_of_nothing
 from msprobe.cli.parsing import Parser, UsageError, folder
 from msprobe.core.errors import RecordingError
 from msprobe.core.options import LEVEL_ALIASES, LEVELS, OPTION_NAMES, SEQUENCE_CUTS, RecordOptions
+from msprobe.core.presets import PRESETS
 from msprobe.core.records import WHAT
 from msprobe.plugins import find_launcher
 
@@ -29,6 +30,19 @@ _EXAMPLES = """\
   # then
   msprobe compare runs/a runs/b --noise runs/b-perturbed
 """
+
+
+_WATCHED = {
+    "optimizer_state": "what the optimizer keeps of each parameter",
+    "updated_parameters": "parameters after the optimizer's step",
+    "updates": "by how much a step moves each parameter",
+    "scalars": "learning rate, gradient norm, loss",
+    "collectives": "what collectives over ranks take and give",
+    "routing": "load and entropy of routers of experts",
+    "attention": "entropy and largest logit of attention",
+    "stop_on_alert": "end the training when there is an alert",
+    "control": "take changes of options by `msprobe ctl`",
+}
 
 
 class _RecordParser(Parser):
@@ -54,6 +68,7 @@ def parser() -> Parser:
     _add_what(made)
     _add_where(made)
     _add_switches(made)
+    _add_watching(made)
     return made
 
 
@@ -95,6 +110,7 @@ def _add_run(made: Parser) -> None:
     made.add_argument("--out", type=folder, required=True, metavar="DIR", help="the run directory to write")
     made.add_argument("--adapter", default="pytorch", metavar="NAME", help="the framework's adapter (%(default)s)")
     made.add_argument("--config", type=Path, metavar="FILE", help="options from a file (probe.yaml, .json, .toml)")
+    _option(made, "preset", "NAME", f"options that belong together: {', '.join(PRESETS)}; others given here win")
     made.add_argument(
         "--repeat-perturbed",
         action="store_true",
@@ -128,6 +144,9 @@ def _add_where(made: Parser) -> None:
     _option(group, "exclude", "PATTERNS", "but not those that fit one of these")
     _option(group, "steps", "RANGES", "only these optimizer steps: 0,5,10-20,100- (20 is included); default all")
     group.add_argument("--every", type=int, default=argparse.SUPPRESS, metavar="N", help="only each N-th step")
+    group.add_argument(
+        "--window", type=int, default=argparse.SUPPRESS, metavar="N", help="of each --every steps, so many in a row"
+    )
     _option(group, "ranks", "RANGES", "only these global ranks: 0,8-15; default all")
     _option(group, "mesh", "AXES", "axes of the parallel mesh, outermost first: pp=2,tp=4; default as torch tells")
     _option(group, "context_parallel", "WAY", f"how cp cuts the sequence: {', '.join(SEQUENCE_CUTS)}; default not told")
@@ -157,7 +176,23 @@ def _add_switches(made: Parser) -> None:
     )
 
 
-def _option(group: argparse._ArgumentGroup, name: str, metavar: str, text: str) -> None:
+def _add_watching(made: Parser) -> None:
+    group = made.add_argument_group("watching a training (on with --preset monitor)")
+    for name, text in _WATCHED.items():
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, dest=name, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text)
+    _option(group, "alerts", "NAMES", "rules that watch while recording, such as nan,departure; module:attribute too")
+    _option(group, "on_alert", "FUNCTION", "module:function that is called with each alert")
+    group.add_argument(
+        "--dump-on-alert",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="save the tensors of the guilty node on the step after an alert, N times at most",
+    )
+
+
+def _option(group: argparse._ActionsContainer, name: str, metavar: str, text: str) -> None:
     flag = "--queue-size" if name == "queue_bytes" else f"--{name.replace('_', '-')}"
     group.add_argument(flag, dest=name, default=argparse.SUPPRESS, metavar=metavar, help=text)
 
