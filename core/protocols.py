@@ -91,6 +91,9 @@ class Reducer(Protocol):
 
     ``measure`` must enqueue all work on the tensor's own device before it returns and must not wait for it;
     ``collect`` waits once and gives what was measured since the last call.
+
+    A reducer may also have ``measure_plain(tensor, what) -> tuple[Form, int] | None``: ``describe`` and ``measure`` in
+    one, for tensors where that is quicker; None where it is not.
     """
 
     def describe(self, tensor: Any) -> Form: ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,9 +37,12 @@ FLUSH_RECORDS = 16_384
 FLUSH_SECONDS = 2.0
 FLUSH_SHARE = 4
 
+MeasurePlain = Callable[[Any, frozenset[str]], "tuple[Form, int] | None"]
+
 _NOTHING: frozenset[str] = frozenset()
 _STATISTICS = frozenset({"statistics"})
 _MEASURED = frozenset({"statistics", "sketch", "checksums"})
+_MEASURED_STATUS = int(Status.MEASURED)
 _NO_VALUES = frozenset({"meta", "fake"})
 
 
@@ -61,6 +65,7 @@ class Recorder:
         self.micro_step = 0
         self._writer = writer
         self._reducer = reducer
+        self._measure_plain: MeasurePlain = getattr(reducer, "measure_plain", _never)
         self._options = options
         self._schedule = Schedule.of(options)
         self._lock = threading.RLock()
@@ -284,13 +289,20 @@ class Recorder:
         self, tensor: Any, what: frozenset[str], measured: frozenset[str], has: int, status: Status | None
     ) -> tuple[int, ...]:
         """Starts measuring; gives form, status, has, tensor, rows and slot."""
-        form = self._reducer.describe(tensor)
-        number = self._form(form)
-        if status is None:
-            status = Status.MEASURED if form.kind == "dense" else _status_of(form.kind)
-        if status != Status.MEASURED:
-            return number, status, 0, -1, -1, -1
-        slot = self._reducer.measure(tensor, measured) if measured else -1
+        plain = self._measure_plain(tensor, measured) if measured and status is None else None
+        if plain is not None:
+            form, slot = plain
+            number = self._form(form)
+        else:
+            form = self._reducer.describe(tensor)
+            number = self._form(form)
+            if status is None:
+                status = Status.MEASURED if form.kind == "dense" else _status_of(form.kind)
+            if status != Status.MEASURED:
+                return number, status, 0, -1, -1, -1
+            slot = self._reducer.measure(tensor, measured) if measured else -1
+        if len(measured) == len(what):
+            return number, _MEASURED_STATUS, has, -1, -1, slot
         seq, tensor_seq, rows_seq = self._records.next, -1, -1
         if "rows" in what:
             self._row_copies.append((seq, self._reducer.rows(tensor)))
@@ -300,7 +312,7 @@ class Recorder:
                 tensor_seq = seq
             else:
                 has &= ~HAS["tensors"]
-        return number, status, has, tensor_seq, rows_seq, slot
+        return number, _MEASURED_STATUS, has, tensor_seq, rows_seq, slot
 
     def _plan(self, what: frozenset[str]) -> tuple[int, frozenset[str]]:
         plan = sum(HAS[name] for name in what), what & _MEASURED
@@ -345,12 +357,10 @@ class Recorder:
 
     def _is_long(self) -> bool:
         """Tells whether so much is pending that it should not wait for the end of the step."""
-        records, now = self._records, time.monotonic()
-        pending = records.next - records.first
+        pending, now = len(self._records), time.monotonic()
         if pending <= 1:
             self._since = now
-        long = pending >= FLUSH_RECORDS or now - self._since > FLUSH_SECONDS
-        return long or self._copied_bytes > self._most_copied
+        return pending >= FLUSH_RECORDS or now - self._since > FLUSH_SECONDS or self._copied_bytes > self._most_copied
 
     def _flush(self, *, complete: bool, last: bool = False) -> None:
         batch, self._batch = self._batch, Batch(step=self.step)
@@ -378,6 +388,10 @@ class Recorder:
             batch.records, batch.tensors, batch.rows = self._records.take(None), [], []
             measured = None
         self._scalars.collect(measured, batch.records)
+
+
+def _never(tensor: Any, what: frozenset[str]) -> None:
+    """Stands for ``measure_plain`` of a reducer that has none."""
 
 
 def _status_of(kind: str) -> Status:

@@ -37,6 +37,7 @@ from msprobe.adapters.pytorch.slot_tables import (
 from msprobe.core import sketches
 from msprobe.core.checksums import checksums
 from msprobe.core.kernels import arrays
+from msprobe.core.kernels.library import current
 from msprobe.core.row_statistics import measure_rows
 from msprobe.core.sketches import sketch_blocks
 from msprobe.core.statistics import Statistics, measure_blocks, merge
@@ -59,6 +60,7 @@ class TorchReducer:
     def __init__(self, host_devices: frozenset[str] = frozenset({"cpu"})) -> None:
         """Makes an empty reducer; tensors on devices other than ``host_devices`` are measured by torch operators."""
         self._host_devices = host_devices
+        self._measures_plain = "cpu" in host_devices
         self._lock = threading.Lock()
         self._host = HostTable()
         self._devices: dict[torch.device, DeviceTable] = {}
@@ -71,6 +73,25 @@ class TorchReducer:
             if isinstance(part, Placed):
                 return forms.describe(part, keyed_globally=self._runs(part) is not None)
             return forms.describe(part)
+
+    def measure_plain(self, tensor: Tensor, what: frozenset[str]) -> tuple[Form, int] | None:
+        """Describes and measures in one go a tensor that the kernels can read as it lies; None for any other.
+
+        This is the way of nearly all tensors on CPU: one call of a kernel, which writes into the table itself.
+        """
+        library = current() if self._measures_plain else None
+        plain = host_arrays.plain_form(tensor) if library is not None else None
+        if library is None or plain is None:
+            return None
+        form, code, count = plain
+        measure = library.long_measure_run if count > arrays.LONG else library.measure_run
+        with self._lock:
+            floats, counts = self._host.next_addresses()
+            if measure(tensor.data_ptr(), code, _asked(what)[0], count, 0, floats, counts):
+                return None
+            slot = self._next_slot()
+            self._host.take_row(slot)
+        return form, slot
 
     def measure(self, tensor: Tensor | Placed, what: frozenset[str]) -> int:
         """Starts measuring ``statistics``, ``sketch`` and ``checksums``, as asked, and gives the slot."""

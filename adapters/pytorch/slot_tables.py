@@ -24,6 +24,10 @@ CHECKSUMS: Final = slice(len(COUNTS), len(COUNTS) + len(SUMS))
 NUM_FLOATS: Final = len(FLOATS) + SKETCH_SIZE
 COUNT_FILLERS: Final = (-1,) * len(COUNTS) + (0,) * len(SUMS)
 
+#: Bytes of a row of floats and of one of counts.
+_FLOATS_WIDTH: Final = 8 * NUM_FLOATS
+_COUNTS_WIDTH: Final = 8 * len(COUNT_FILLERS)
+
 #: Rows by which a table grows.
 CHUNK: Final = 4096
 
@@ -33,15 +37,24 @@ class HostTable:
 
     def __init__(self) -> None:
         self._slots: list[int] = []
-        self._floats, self._counts = empty_rows(CHUNK)
+        self._take(*empty_rows(CHUNK))
+
+    def next_addresses(self) -> tuple[int, int]:
+        """Gives where the floats and the counts of the next row lie, for one who writes there and then takes it."""
+        row = len(self._slots)
+        if row == self._size:
+            self._grow()
+        return self._floats_at + row * _FLOATS_WIDTH, self._counts_at + row * _COUNTS_WIDTH
+
+    def take_row(self, slot: int) -> None:
+        """Makes the next row that of a slot."""
+        self._slots.append(slot)
 
     def new_row(self, slot: int) -> tuple[Array, Array]:
         """Gives the row of a slot, as writable views of its floats and its counts."""
         row = len(self._slots)
-        if row == len(self._floats):
-            more_floats, more_counts = empty_rows(row)
-            self._floats = np.concatenate([self._floats, more_floats])
-            self._counts = np.concatenate([self._counts, more_counts])
+        if row == self._size:
+            self._grow()
         self._slots.append(slot)
         return self._floats[row], self._counts[row]
 
@@ -53,6 +66,14 @@ class HostTable:
         self._floats[:used] = np.nan
         self._counts[:used] = COUNT_FILLERS
         self._slots.clear()
+
+    def _grow(self) -> None:
+        floats, counts = empty_rows(self._size)
+        self._take(np.concatenate([self._floats, floats]), np.concatenate([self._counts, counts]))
+
+    def _take(self, floats: Array, counts: Array) -> None:
+        self._floats, self._counts, self._size = floats, counts, len(floats)
+        self._floats_at, self._counts_at = floats.ctypes.data, counts.ctypes.data
 
 
 class DeviceTable:

@@ -340,3 +340,61 @@ def test_tensors_are_not_changed(reducer, kind):
         reducer.measure(values, frozenset({kind}))
     assert torch.equal(values.view(torch.int32), before)
     assert values._version == 0
+
+
+@pytest.mark.parametrize("name", [name for name in TORCH_DTYPES if name in FORMATS])
+def test_the_quick_way_gives_form_and_numbers_of_the_long_one(name):
+    quick, long, tensors = (
+        TorchReducer(),
+        TorchReducer(),
+        (tensor_of(name), tensor_of(name)[0, 3:], tensor_of(name)[:0]),
+    )
+    for tensor in tensors:
+        assert quick.measure_plain(tensor, EVERYTHING)[0] is long.describe(tensor)
+        long.measure(tensor, EVERYTHING)
+    expected = long.collect()
+    for column, values in quick.collect().items():
+        np.testing.assert_array_equal(values, expected[column], err_msg=column)
+
+
+class _Subclass(torch.Tensor):
+    pass
+
+
+def _emptied():
+    view = torch.ones(8)[4:]
+    view.untyped_storage().resize_(0)
+    return view
+
+
+NOT_PLAIN = {
+    "transposed": lambda: torch.ones(2, 3).T,
+    "conjugated": lambda: torch.ones(2, dtype=torch.complex64).conj(),
+    "negated": lambda: torch.ones(2, dtype=torch.complex64).conj().imag,
+    "meta": lambda: torch.ones(2, device="meta"),
+    "sparse": lambda: torch.ones(2, 2).to_sparse(),
+    "subclass": lambda: torch.ones(2).as_subclass(_Subclass),
+    "zero without memory": lambda: torch._efficientzerotensor(2),
+    "emptied": _emptied,
+}
+
+
+@pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_what_does_not_lie_plainly_in_memory_goes_the_long_way(make):
+    reducer = TorchReducer()
+    assert reducer.measure_plain(make(), EVERYTHING) is None
+    assert len(reducer.collect()["norm"]) == 0
+
+
+def test_a_function_mode_does_not_hear_of_the_quick_way():
+    heard = []
+
+    class Hearing(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            heard.append(func)
+            return func(*args, **(kwargs or {}))
+
+    tensor = torch.ones(2)
+    with Hearing():
+        assert TorchReducer().measure_plain(tensor, EVERYTHING) is None
+    assert heard == []
