@@ -11,7 +11,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msprobe.core.events import EventLog, FactLog
@@ -20,6 +19,7 @@ from msprobe.core.records import HAS, Status
 from msprobe.core.run.batch import Batch, RankInfo, SavedRows, SavedTensor, SiteRow
 from msprobe.core.scalars import ScalarLog
 from msprobe.core.schedule import Schedule
+from msprobe.core.selection import what_is_kept
 from msprobe.core.sites import Direction, Form, Node, NodeKind, Role
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ FLUSH_SHARE = 4
 
 MeasurePlain = Callable[[Any, frozenset[str]], "tuple[Form, int] | None"]
 
-_NOTHING: frozenset[str] = frozenset()
 _STATISTICS = frozenset({"statistics"})
 _MEASURED = frozenset({"statistics", "sketch", "checksums"})
 _MEASURED_STATUS = int(Status.MEASURED)
@@ -143,7 +142,7 @@ class Recorder:
         """Gives what is kept of the tensors of a node, by ``targets``, ``exclude`` and ``what_for``; empty: nothing."""
         wanted = self._wanted[node]
         if wanted is None:
-            wanted = self._wanted[node] = self._decide(self._node_list[node])
+            wanted = self._wanted[node] = what_is_kept(self._node_list[node], self._options)
         return wanted
 
     def edge(self, source: int, target: int, known_by: EdgeSource) -> None:
@@ -161,18 +160,6 @@ class Recorder:
             number = self._stacks[frames] = len(self._stacks)
             self._batch.stacks.append(frames)
         return number
-
-    def _decide(self, node: Node) -> frozenset[str]:
-        names = (node.path, node.class_name)
-        options = self._options
-        if options.targets and not _fits(options.targets, names):
-            return _NOTHING
-        if _fits(options.exclude, names):
-            return _NOTHING
-        for pattern, what in options.what_for:
-            if _fits((pattern,), names):
-                return what
-        return options.what
 
     # -- what happens in a step
 
@@ -396,10 +383,6 @@ def _never(tensor: Any, what: frozenset[str]) -> None:
 
 def _status_of(kind: str) -> Status:
     return Status.NO_VALUES if kind in _NO_VALUES else Status.UNSUPPORTED
-
-
-def _fits(patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
 def _holds_something(batch: Batch) -> bool:
