@@ -52,7 +52,7 @@ class PlainForm(NamedTuple):
 
     form: Form
     code: int
-    count: int
+    elements: int
 
 
 _plain_forms: dict[tuple[torch.dtype, torch.Size], PlainForm] = {}
@@ -74,7 +74,7 @@ def plain_form(tensor: Tensor) -> PlainForm | None:
     known = _plain_forms.get(key)
     if known is None:
         known = _learn(tensor, key)
-    if known is not None and not tensor.untyped_storage().nbytes() and known.count:
+    if known is not None and not tensor.untyped_storage().nbytes() and known.elements:
         return None  # emptied by FSDP
     return known
 

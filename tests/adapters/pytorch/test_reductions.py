@@ -350,7 +350,9 @@ def test_the_quick_way_gives_form_and_numbers_of_the_long_one(name):
         (tensor_of(name), tensor_of(name)[0, 3:], tensor_of(name)[:0]),
     )
     for tensor in tensors:
-        assert quick.measure_plain(tensor, EVERYTHING)[0] is long.describe(tensor)
+        measured = quick.measure_plain(tensor, EVERYTHING)
+        assert measured is not None
+        assert measured[0] is long.describe(tensor)
         long.measure(tensor, EVERYTHING)
     expected = long.collect()
     for column, values in quick.collect().items():
