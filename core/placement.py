@@ -84,6 +84,8 @@ class Layout:
             raise LayoutError(f"elements are counted by their local or global index, not {self.index!r}")
         if self.known_by not in KNOWN_BY:
             raise LayoutError(f"a layout is known by one of {KNOWN_BY}, not by {self.known_by!r}")
+        if not 0 < self.scale < math.inf:
+            raise LayoutError(f"a scale is a positive number, not {self.scale}")
         if self.spans is None and self.flat is None:
             raise LayoutError("a layout needs spans or a flat slice")
         if self.spans is not None:

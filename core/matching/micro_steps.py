@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from msprobe.core.matching.sites import SitePairs
+    from msprobe.core.merging.view import MergedRank
     from msprobe.core.run.reader import RankRun
 
 _GRADIENT = tuple(Role).index(Role.GRADIENT)
@@ -131,8 +132,8 @@ class _Group:
     form: Form
 
 
-#: One rank of a run as it was recorded, or with some steps as wholes; both read alike.
-RankView: TypeAlias = "RankRun | WholeSteps"
+#: One rank of a run as it was recorded, with some steps as wholes, or all ranks as one; they read alike.
+RankView: TypeAlias = "RankRun | WholeSteps | MergedRank"
 
 
 def whole_steps(

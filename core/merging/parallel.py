@@ -1,0 +1,150 @@
+"""What the user says of a run's parallel layout: sizes and order of the mesh, and how classes of layers are cut.
+
+It speaks where nothing was recorded. A rule names a class and says of outputs, inputs and parameters along which
+dimension an axis cuts them; ranks hold pieces in the order of their coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from msprobe.core.errors import LayoutError
+from msprobe.core.placement import AXES, Placement
+from msprobe.core.sites import Direction, Role
+
+if TYPE_CHECKING:
+    from msprobe.core.merging.identity import WholeCatalogue
+    from msprobe.core.merging.planning import Mesh, Rules
+    from msprobe.core.run.reader import Run
+
+#: The order in which ranks are numbered where none is given: the first axis counts fastest, as in Megatron-LM.
+ORDER = ("tp", "cp", "ep", "fsdp", "dp", "pp")
+
+#: What a rule may speak of.
+OUTPUTS, INPUTS, PARAMETERS = "outputs", "inputs", "parameters"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRule:
+    """How a class of layer is cut: for ``outputs``, ``inputs`` and each parameter by name, the placements.
+
+    ``layer`` is a class name or a pattern of it (``*Linear``). Gradients are cut like what they are gradients of.
+    """
+
+    layer: str
+    outputs: tuple[Placement, ...] = ()
+    inputs: tuple[Placement, ...] = ()
+    parameters: Mapping[str, tuple[Placement, ...]] = field(default_factory=dict)
+    where: str = ""
+
+    def placements(self, direction: Direction, role: Role, argument: str) -> tuple[Placement, ...]:
+        """Gives what the rule says of one site."""
+        if role in (Role.PARAMETER, Role.GRADIENT, Role.BUFFER):
+            return self.parameters.get(argument, ())
+        if role is Role.STATE:
+            return self.parameters.get(argument.rpartition(".")[0], ())
+        entering = role is Role.INPUT
+        if direction is Direction.BACKWARD:  # the gradient that arrives is that of the output
+            entering = not entering
+        return self.inputs if entering else self.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Sizes of axes by name, the order in which ranks count (fastest first), and rules by class."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    rules: tuple[LayoutRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        for axis in (*self.sizes, *self.order):
+            if axis not in AXES:
+                raise LayoutError(f"no axis is called {axis!r}; the axes are {', '.join(AXES)}.")
+        for axis, size in self.sizes.items():
+            if size < 1:
+                raise LayoutError(f"axis {axis} of size {size}: a size is at least 1.")
+        if len(set(self.order)) != len(self.order):
+            raise LayoutError(f"the order {'-'.join(self.order)} names an axis twice.")
+
+    def rules_for(self, catalogue: WholeCatalogue) -> Rules:
+        """Gives what the rules say of each site of a model."""
+        classes = {node.path: node.class_name for node in catalogue.nodes}
+        directions, roles = tuple(Direction), tuple(Role)
+
+        def of_site(site: int) -> tuple[Placement, ...]:
+            path, direction, role, argument, _ = catalogue.sites[site]
+            for rule in self.rules:
+                if fnmatchcase(classes.get(path, ""), rule.layer):
+                    return rule.placements(directions[direction], roles[role], argument)
+            return ()
+
+        return of_site
+
+
+def meshes_of(run: Run, parallel: Parallel | None = None) -> dict[int, Mesh]:
+    """Gives each rank's coordinates and sizes: as the user says, else as recorded.
+
+    Raises:
+        LayoutError: Neither says anything, or sizes do not fit the number of ranks.
+    """
+    if parallel is not None and parallel.sizes:
+        return _counted(run, parallel)
+    meshes = {rank: recorded_mesh(run, rank) for rank in run.ranks}
+    if len(run.ranks) > 1 and not any(meshes.values()):
+        raise LayoutError(
+            f"{run.path}: nothing tells how the work was spread over its {len(run.ranks)} ranks. "
+            "Say it, for example --tp 2 --dp 4, or record again with mesh='dp=4,tp=2'."
+        )
+    axes = {frozenset(mesh) for mesh in meshes.values()}
+    if len(axes) > 1:
+        raise LayoutError(f"{run.path}: its ranks describe different meshes; say which one it is, such as --tp 2.")
+    return meshes
+
+
+def recorded_mesh(run: Run, rank: int) -> Mesh:
+    """Gives coordinate and size of a rank along each axis, as recorded; axes of one rank are left out."""
+    found = run.rank(rank).info.mesh
+    return {
+        axis: (int(place[0]), int(place[1]))
+        for axis, place in found.items()
+        if not isinstance(place, int) and place[1] > 1
+    }
+
+
+def _counted(run: Run, parallel: Parallel) -> dict[int, Mesh]:
+    world = run.rank(run.ranks[0]).info.world_size
+    world = max(world, max(run.ranks) + 1)
+    sizes = {axis: size for axis, size in parallel.sizes.items() if size > 1 and axis != "ep"}
+    product = math.prod(sizes.values())
+    if world % product:
+        told = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
+        raise LayoutError(f"{run.path}: {told} = {product} ranks do not divide its {world} ranks.")
+    if product < world:
+        if "dp" in sizes:
+            raise LayoutError(f"{run.path}: the axes make {product} ranks, the run has {world}.")
+        sizes["dp"] = world // product
+    order = [axis for axis in (parallel.order or ORDER) if axis in sizes]
+    order += [axis for axis in ORDER if axis in sizes and axis not in order]
+    return {rank: _place(rank, order, sizes, parallel.sizes.get("ep", 1)) for rank in run.ranks}
+
+
+def _place(rank: int, order: Iterable[str], sizes: Mapping[str, int], experts: int) -> Mesh:
+    mesh: dict[str, tuple[int, int]] = {}
+    for axis in order:
+        mesh[axis] = (rank % sizes[axis], sizes[axis])
+        rank //= sizes[axis]
+    if experts > 1 and "dp" in mesh:  # expert-parallel ranks are the innermost data-parallel ones
+        mesh["ep"] = (mesh["dp"][0] % experts, experts)
+    elif experts > 1:
+        raise LayoutError(f"ep {experts}: experts are spread over data-parallel ranks, of which the run has one.")
+    return mesh
+
+
+def same_meshes(first: Mapping[int, Mesh], second: Mapping[int, Mesh]) -> bool:
+    """Tells whether two runs spread the work over ranks alike."""
+    return dict(first) == dict(second)

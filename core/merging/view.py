@@ -1,0 +1,389 @@
+"""A run of many ranks seen as the run of one: a lazy view that reads like what one rank recorded.
+
+Nothing is written and no tensor is read before it is asked for. Every record can say what it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msprobe.core.graph import EdgeSource
+from msprobe.core.merging.assembling import assemble, assemble_rows
+from msprobe.core.merging.grouping import Members, group_members
+from msprobe.core.merging.identity import WholeCatalogue, unite
+from msprobe.core.merging.order import execution_order
+from msprobe.core.merging.planning import Mesh, Planner, Rules
+from msprobe.core.merging.records import Combiner, used_members
+from msprobe.core.merging.replicas import Differing, find_differing, replicas_of
+from msprobe.core.run import tables
+from msprobe.core.run.batch import Event, Fact, RankInfo
+from msprobe.core.run.catalogue import SiteTable
+from msprobe.core.sites import Form, Node
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.core.merging.plans import Plan
+    from msprobe.core.run.reader import Run
+
+#: Begins ``Form.kind`` of a whole that could not be made; the reason follows.
+NOT_KNOWN = "not known: "
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One record that a merged one was made from: who recorded it, in which row of that rank's records, and its use."""
+
+    rank: int
+    row: int
+    #: "kept" or "replica".
+    use: str
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a merged record was made from, and how: ``alone``, ``join``, ``sum``, ``mean``; or why it is not known."""
+
+    how: str
+    parts: tuple[Part, ...]
+    reason: str = ""
+
+
+class MergedRank:
+    """All ranks of a run as one. Reads like a ``RankRun``."""
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        meshes: Mapping[int, Mesh],
+        rules: Callable[[WholeCatalogue], Rules] | None = None,
+    ) -> None:
+        self.path = run.path
+        self.numbers = run.ranks
+        self.meshes = meshes
+        self.ranks = [run.rank(number) for number in run.ranks]
+        self._rules_of = rules
+        self._shapes: dict[int, tuple[int, ...]] = {}
+        #: Rows of ``members`` that stand in for others: replicas that differ from what is kept of them.
+        self._instead: dict[int, int] = {}
+
+    # --- the catalogue
+
+    @cached_property
+    def catalogue(self) -> WholeCatalogue:
+        """Nodes and sites of the whole model."""
+        return unite(self.ranks, self.numbers)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes by number."""
+        return tuple(self.catalogue.nodes)
+
+    @property
+    def node_paths(self) -> list[str]:
+        """Paths of the nodes by number."""
+        return [node.path for node in self.catalogue.nodes]
+
+    @cached_property
+    def sites(self) -> SiteTable:
+        """The sites by number, as columns."""
+        numbers = {node.path: number for number, node in enumerate(self.catalogue.nodes)}
+        keys = self.catalogue.sites
+        argument = np.empty(len(keys), object)
+        argument[:] = [key[3] for key in keys]
+        return SiteTable(
+            node=np.array([numbers[key[0]] for key in keys], dtype=np.int32),
+            direction=np.array([key[1] for key in keys], dtype=np.uint8),
+            role=np.array([key[2] for key in keys], dtype=np.uint8),
+            argument=argument,
+            call=np.array([key[4] for key in keys], dtype=np.int32),
+            stack=np.full(len(keys), -1, dtype=np.int32),
+            node_paths=self.node_paths,
+        )
+
+    @property
+    def stacks(self) -> list[tuple[str, ...]]:
+        """The call stacks; each rank keeps its own."""
+        return []
+
+    @cached_property
+    def _edge_table(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        pairs = [self.catalogue.links]
+        kinds = [np.full(len(self.catalogue.links), list(EdgeSource).index(EdgeSource.IDENTITY), dtype=np.uint8)]
+        for rank, numbers in zip(self.ranks, self.catalogue.site_numbers, strict=True):
+            if len(rank.edges):
+                pairs.append(numbers[rank.edges])
+                kinds.append(rank.edges_known_by)
+        every, known_by = np.concatenate(pairs), np.concatenate(kinds)
+        _, first = np.unique(every, axis=0, return_index=True)
+        first.sort()
+        return every[first], known_by[first]
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """Source and target site of each data-flow edge, shape (n, 2)."""
+        return self._edge_table[0]
+
+    @property
+    def edges_known_by(self) -> NDArray[np.uint8]:
+        """How each edge is known, as a position in ``tuple(EdgeSource)``."""
+        return self._edge_table[1]
+
+    # --- what is no tensor
+
+    @property
+    def info(self) -> RankInfo:
+        """The one rank that all are seen as."""
+        return replace(self.ranks[0].info, rank=0, world_size=1, mesh={})
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """What is no tensor; of a fact that several ranks recorded, the lowest rank's."""
+        found: dict[tuple[int, int, int, str, str], Fact] = {}
+        for rank, numbers in zip(self.ranks, self.catalogue.node_numbers, strict=True):
+            for fact in rank.facts:
+                node = int(numbers[fact.node]) if fact.node >= 0 else -1
+                key = (fact.step, fact.micro_step, node, fact.kind, fact.name)
+                found.setdefault(key, Fact(fact.step, fact.micro_step, node, fact.kind, fact.name, fact.value))
+        return sorted(found.values(), key=lambda fact: (fact.step, fact.micro_step))
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """What happened to the recording; equal events of several ranks once, with their counts added."""
+        counts: dict[tuple[str, str, int, str], int] = {}
+        for rank in self.ranks:
+            for event in rank.events:
+                key = (event.kind, event.message, event.step, event.node)
+                counts[key] = counts.get(key, 0) + event.count
+        return [Event(*key, count) for key, count in counts.items()]
+
+    # --- records
+
+    @cached_property
+    def _all_forms(self) -> tuple[list[Form], list[NDArray[np.int64]]]:
+        known: dict[Form, int] = {}
+        numbers = [
+            np.array([known.setdefault(form, len(known)) for form in rank.forms], dtype=np.int64) for rank in self.ranks
+        ]
+        return list(known), numbers
+
+    @cached_property
+    def _grouped(self) -> tuple[Members, list[Plan]]:
+        forms, numbers = self._all_forms
+        planner = Planner(self.catalogue, forms, self.numbers, self.meshes, self._rules, self._shapes)
+        return group_members(self.ranks, self.catalogue, numbers, planner.kinds, planner.make)
+
+    @cached_property
+    def _rules(self) -> Rules | None:
+        return self._rules_of(self.catalogue) if self._rules_of is not None else None
+
+    @property
+    def members(self) -> Members:
+        """The records of all ranks, grouped into wholes."""
+        return self._ordered[0]
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The number in ``members`` of the whole that each row of ``records`` is."""
+        return self._ordered[1]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """How each kind of group becomes a whole."""
+        return self._grouped[1]
+
+    @cached_property
+    def _ordered(self) -> tuple[Members, NDArray[np.int64]]:
+        """The grouped records, and the order in which ``records`` shows the groups."""
+        members = self._grouped[0]
+        seq = np.empty(len(members), dtype=np.int64)
+        firsts = members.rank[members.starts]
+        for position, rank in enumerate(self.ranks):
+            own = np.flatnonzero(firsts == position)
+            if len(own):
+                seq[own] = rank.records["seq"][members.row[members.starts[own]]].astype(np.int64)
+        return members, execution_order(members, self.catalogue, seq)
+
+    @cached_property
+    def combiner(self) -> Combiner:
+        """What makes records of wholes."""
+        return Combiner(self.ranks, self._grouped[0], self.plans, self._all_forms[0])
+
+    @cached_property
+    def records(self) -> dict[str, NDArray[Any]]:
+        """The columns of ``core.records.RECORD_COLUMNS``, one row for each whole, in the order of execution."""
+        members, order = self._ordered
+        used = used_members(members, self.plans)
+        made = self.combiner.combine(replace(used, member=self._substituted(used.member)), members.plan)
+        records = {name: column[order] for name, column in made.items()}
+        place = self.places
+        for name in ("tensor", "rows"):
+            if name in records:
+                held = records[name] >= 0
+                records[name][held] = place[records[name][held]]
+        forms = np.array([self._form_numbers[number] for number in range(len(self.plans))], dtype=np.uint32)
+        return {
+            "seq": np.arange(len(order), dtype=np.uint64),
+            "step": members.step[order],
+            "micro_step": members.micro_step[order].astype(np.int32),
+            "site": members.site[order].astype(np.uint32),
+            "form": forms[members.plan[order]] if len(order) else np.zeros(0, np.uint32),
+            **records,
+            "segment": np.zeros(len(order), np.uint16),
+        }
+
+    @cached_property
+    def _plan_forms(self) -> tuple[tuple[Form, ...], list[int]]:
+        known: dict[Form, int] = {}
+        numbers = []
+        for plan in self.plans:
+            kind = f"{NOT_KNOWN}{plan.reason}" if plan.reason else "dense"
+            numbers.append(known.setdefault(Form(plan.dtype, plan.shape, kind), len(known)))
+        return tuple(known), numbers
+
+    @property
+    def _form_numbers(self) -> list[int]:
+        return self._plan_forms[1]
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms of wholes by number; of one that is not known, ``kind`` tells the reason."""
+        return self._plan_forms[0]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that have records."""
+        return tuple(np.unique(self._grouped[0].step).tolist())
+
+    @property
+    def num_records(self) -> int:
+        """How many records there are."""
+        return len(self._grouped[0])
+
+    @cached_property
+    def differing(self) -> Differing:
+        """The replicas that differ from what is kept of them."""
+        return find_differing(self.ranks, *self._grouped)
+
+    @property
+    def replicas(self) -> Differing:
+        """All replicas, each with what is kept of it."""
+        return replicas_of(*self._grouped)
+
+    @property
+    def local_forms(self) -> list[Form]:
+        """The forms of the ranks' own records, as ``members`` numbers them."""
+        return self._all_forms[0]
+
+    def describe(self, rank: int) -> str:
+        """Names a rank with its place: ``3 (tp 1, dp 1)``."""
+        place = ", ".join(f"{axis} {coordinate}" for axis, (coordinate, _) in self.meshes[rank].items())
+        return f"{rank} ({place})" if place else str(rank)
+
+    def member_tensor(self, member: int) -> NDArray[Any] | None:
+        """Gives the values of one rank's record, a row of ``members``; None when they were not saved."""
+        members = self._ordered[0]
+        return self.ranks[int(members.rank[member])].tensor(int(members.row[member]))
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The row of ``records`` of each whole, by its number in ``members``."""
+        order = self._ordered[1]
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        return place
+
+    def reshape(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
+        """Tells the shapes of the other side's whole tensors by site; what was not known may be, then."""
+        self._shapes = dict(shapes)
+        for name in ("_grouped", "_ordered", "combiner", "records", "_plan_forms", "differing"):
+            self.__dict__.pop(name, None)
+
+    def substitute(self, instead: Mapping[int, int]) -> None:
+        """Lets differing replicas stand in for what was kept of them: rows of ``members``, kept to replica."""
+        self._instead = dict(instead)
+        self.__dict__.pop("records", None)
+
+    def _substituted(self, members: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self._instead:
+            return members
+        table = np.arange(len(self._ordered[0].rank), dtype=np.int64)
+        table[list(self._instead)] = list(self._instead.values())
+        replaced: NDArray[np.int64] = table[members]
+        return replaced
+
+    def ranks_of(self, index: int) -> tuple[int, ...]:
+        """Gives the ranks of replicas that record ``index`` shows because they differ from the others."""
+        members = self._ordered[0]
+        plan, start = self._whole(index)
+        shown = [self._instead[start + k.member] for k in plan.kept if start + k.member in self._instead]
+        return tuple(self.numbers[int(members.rank[member])] for member in shown)
+
+    # --- what a record was made from
+
+    def _whole(self, index: int) -> tuple[Plan, int]:
+        members, order = self._ordered
+        whole = int(order[index])
+        return self.plans[int(members.plan[whole])], int(members.starts[whole])
+
+    def provenance(self, index: int) -> Provenance:
+        """Says what record ``index`` was made from."""
+        members = self._ordered[0]
+        plan, start = self._whole(index)
+        whole = int(self._ordered[1][index])
+        end = start + int(members.sizes[whole])
+        kept = {k.member for k in plan.kept}
+        forms = self._all_forms[0]
+        parts = tuple(
+            Part(
+                self.numbers[int(members.rank[at])],
+                int(members.row[at]),
+                "kept" if at - start in kept else "replica",
+                forms[int(members.form[at])],
+            )
+            for at in range(start, end)
+        )
+        return Provenance(plan.how, parts, plan.reason)
+
+    def tensor(self, index: int) -> NDArray[Any] | None:
+        """Gives the values of record ``index``, put together from its parts; None where one was not saved."""
+        if self.records["tensor"][index] < 0:
+            return None
+        plan, start = self._whole(int(self.records["tensor"][index]))
+        parts = [self._part(start + k.member, factor) for k, factor in zip(plan.kept, plan.undone, strict=True)]
+        if any(part is None for part in parts):
+            return None
+        return assemble(plan, [part for part in parts if part is not None])
+
+    def _part(self, member: int, undone: float) -> NDArray[Any] | None:
+        values = self.member_tensor(self._instead.get(member, member))
+        return values if values is None or undone == 1.0 else values * undone
+
+    def row_statistics(self, index: int) -> dict[str, NDArray[Any]] | None:
+        """Gives the row statistics of record ``index``, put together from whole rows; None where there are none."""
+        if "rows" not in self.records or self.records["rows"][index] < 0:
+            return None
+        plan, start = self._whole(index)
+        members = self._ordered[0]
+        parts = []
+        for k in plan.kept:
+            at = start + k.member
+            found = self.ranks[int(members.rank[at])].row_statistics(int(members.row[at]))
+            if found is None:
+                return None
+            parts.append(found)
+        return assemble_rows(plan, parts)
+
+    def table(self) -> dict[str, NDArray[Any]]:
+        """Gives the records with the names of their sites and forms in place of numbers."""
+        return tables.named(self)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"<MergedRank {self.path}: {len(self.ranks)} ranks as one>"

@@ -1,0 +1,29 @@
+"""From a table of pairs to verdicts: errors, data flow, bounds, decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from msprobe.core.verdicts.bounds import local_bounds
+from msprobe.core.verdicts.decide import decide
+from msprobe.core.verdicts.errors import measure_errors, relative
+from msprobe.core.verdicts.flow import build_flow
+from msprobe.core.verdicts.sources import Judged
+from msprobe.core.verdicts.tensors import TensorReader
+
+if TYPE_CHECKING:
+    from msprobe.core.verdicts.constants import Constants
+    from msprobe.core.verdicts.table import PairTable
+
+
+def judge(table: PairTable, constants: Constants, bar: Callable[[Iterable[int]], Iterable[int]]) -> Judged:
+    """Judges every pair; ``bar`` shows progress over pairs whose tensors are read."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # NaN and Inf are data here
+        errors = measure_errors(table, TensorReader(table).measure, bar)
+        flow = build_flow(table)
+        bounds = local_bounds(table, errors, flow, constants)
+        decisions = decide(table, errors, bounds, flow, constants)
+        return Judged(table, errors, relative(errors, table), bounds, flow, decisions, constants)
