@@ -11,7 +11,7 @@ from msprobe.core.run.reader import open_run
 def floats():
     """Gives a function that draws float32 tensors, always the same ones."""
     generator = np.random.default_rng(0)
-    return lambda *shape: generator.standard_normal(shape).astype(np.float32)
+    return lambda *shape: np.asarray(generator.standard_normal(shape), np.float32)
 
 
 @pytest.fixture
