@@ -5,8 +5,6 @@ A run keeps what each rank recorded in segments, one for each (re)start of its p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.errors import RunError
-from msprobe.core.records import Column, filler, record_columns
+from msprobe.core.records import Column, record_columns
 from msprobe.core.run import layout, tables
 from msprobe.core.run.batch import Event, Fact, RankInfo, RunHeader
 from msprobe.core.run.catalogue import Catalogue, SiteTable
 from msprobe.core.run.decoding import decode
+from msprobe.core.run.record_stream import RecordStream, SegmentRecords, translated
 from msprobe.core.run.segment_reader import Commit, SegmentReader, from_members, read_json, step_ends
 
 if TYPE_CHECKING:
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from msprobe.core.run.streams import Values
     from msprobe.core.sites import Form, Node
 
-__all__ = ["BatchPlace", "RankRun", "Run", "SiteTable", "open_run"]
+__all__ = ["RankRun", "Run", "SiteTable", "open_run"]
 
 
 def open_run(path: Path | str) -> Run:
@@ -120,16 +118,6 @@ class Run:
         steps = _spans(self.steps, "step") if self.steps else "no steps"
         parts = (self.header.framework or "unknown framework", _spans(self.ranks, "rank"), steps)
         return f"<Run {self.path}: {', '.join(parts)}, {self.num_records:,} records{''.join(f', {f}' for f in flags)}>"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPlace:
-    """One committed batch: which of the rank's segments, its number there, its step and number of records."""
-
-    segment: int
-    number: int
-    step: int
-    rows: int
 
 
 class RankRun:
@@ -262,45 +250,30 @@ class RankRun:
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def batches(self) -> list[BatchPlace]:
-        """Lists the batches that count, in order, without reading them."""
-        return [
-            BatchPlace(i, number, commit.step, commit.rows)
-            for i, (end, segment) in enumerate(zip(self._ends, self._segments, strict=True))
-            for number, commit in enumerate(segment.commits)
-            if commit.step < end
-        ]
-
-    def records_of(self, segment: int, first: int, last: int) -> dict[str, NDArray[Any]]:
-        """Gives what ``records`` holds of batches ``first`` to ``last - 1`` of a segment, reading no others."""
-        reader = self._segments[segment]
-        return self._translated(segment, reader.records_between(first, last), record_columns(reader.what))
+    def record_stream(self) -> RecordStream:
+        """Gives the batches that count, to be read piece by piece where all of ``records`` is too much."""
+        batches, segments = [], []
+        for i, (end, reader) in enumerate(zip(self._ends, self._segments, strict=True)):
+            spans = reader.record_spans()
+            counted = [
+                (i, c.step, c.rows, *span) for c, span in zip(reader.commits, spans, strict=True) if c.step < end
+            ]
+            batches += counted
+            numbers = self._catalogue.site_numbers(i), self._catalogue.form_numbers(i)
+            segments.append(SegmentRecords(reader.records_path, reader.what, spans[0][0] if spans else 0, *numbers))
+        return RecordStream(tuple(segments), np.array(batches, np.int64).reshape(-1, 5))
 
     def _segment_records(self, segment: int, columns: tuple[Column, ...]) -> dict[str, NDArray[Any]]:
-        reader = self._segments[segment]
-        records = self._translated(segment, reader.columns("records"), columns)
+        reader, numbers = self._segments[segment], self._catalogue
+        records = translated(
+            reader.columns("records"), columns, numbers.site_numbers(segment), numbers.form_numbers(segment)
+        )
+        records["segment"] = np.full(len(records["seq"]), segment, np.uint16)
         if self._ends[segment] == np.inf:
             return records
         kept = [commit.step < self._ends[segment] for commit in reader.commits]
         rows = np.repeat(kept, [commit.rows for commit in reader.commits])
         return {name: values[rows] for name, values in records.items()}
-
-    def _translated(
-        self, segment: int, stored: Mapping[str, Values], columns: tuple[Column, ...]
-    ) -> dict[str, NDArray[Any]]:
-        """Fills columns that a segment lacks, and gives its sites and forms their numbers in the rank."""
-        length = len(stored["seq"])
-        records: dict[str, NDArray[Any]] = {}
-        for column in columns:
-            values = stored.get(column.name)
-            if values is None:
-                shape = (length, column.width) if column.width else (length,)
-                values = np.full(shape, filler(column), column.dtype)
-            records[column.name] = np.asarray(values)
-        records["site"] = self._catalogue.site_numbers(segment)[records["site"]].astype(np.uint32)
-        records["form"] = self._catalogue.form_numbers(segment)[records["form"]].astype(np.uint32)
-        records["segment"] = np.full(length, segment, np.uint16)
-        return records
 
     def tensor_bits(self, index: int) -> tuple[str, NDArray[np.uint8]] | None:
         """Gives format and exact bytes of the tensor that record row ``index`` refers to; None when not saved."""

@@ -142,24 +142,14 @@ class SegmentReader:
         except ValueError as error:
             raise RunError(f"{layout.segment_path(self.folder, table, self.number)}: damaged ({error})") from error
 
-    def records_between(self, first: int, last: int) -> dict[str, Values]:
-        """Gives the records of batches ``first`` to ``last - 1``, reading no others."""
-        columns = layout.record_fields(self.what)
-        commits = self.commits
-        if first >= last:
-            return decode(_empty_stream(columns), columns)
-        header, start = (
-            commit.ends["records"] - commit.bytes.get("records", 0) for commit in (commits[0], commits[first])
-        )
-        path = layout.segment_path(self.folder, "records", self.number)
-        with path.open("rb") as file:
-            data = file.read(header)
-            file.seek(start)
-            data += file.read(commits[last - 1].ends["records"] - start)
-        try:
-            return decode(data, columns)
-        except ValueError as error:
-            raise RunError(f"{path}: damaged ({error})") from error
+    @property
+    def records_path(self) -> Path:
+        """The file of the records."""
+        return layout.segment_path(self.folder, "records", self.number)
+
+    def record_spans(self) -> list[tuple[int, int]]:
+        """Gives where each batch's records start and end in their file."""
+        return [(c.ends["records"] - c.bytes.get("records", 0), c.ends["records"]) for c in self.commits]
 
     def stacks(self) -> list[tuple[str, ...]]:
         """Gives the stacks by number."""

@@ -194,16 +194,14 @@ def test_batches_can_be_read_one_by_one(tmp_path, start_writer, new_batch):
             writer.submit(new_batch(step, rows=step + 1, catalogue=step == first))
         writer.close()
     rank = open_run(tmp_path / "run").rank(0)
-    batches = rank.batches()
-    assert [(b.segment, b.number, b.step) for b in batches] == [
-        *((0, step, step) for step in range(3)),
-        *((1, step - 3, step) for step in range(3, 8)),
-    ]
-    parts = [rank.records_of(b.segment, b.number, b.number + 1) for b in batches]
-    assert [len(part["seq"]) for part in parts] == [b.rows for b in batches]
-    for name, column in rank.records.items():
-        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), column)
-    assert len(rank.records_of(1, 2, 2)["seq"]) == 0
+    stream = rank.record_stream()
+    segments, steps, rows = stream.batches[:, :3].T.tolist()
+    assert (segments, steps, rows) == ([0] * 3 + [1] * 5, list(range(8)), list(range(1, 9)))
+    for which in (np.ones(8, bool), np.arange(8) % 3 != 1, np.zeros(8, bool)):
+        parts = [{name: column[:0] for name, column in rank.records.items()}, *stream.read(which)]
+        expected = np.repeat(which, rows)
+        for name, column in rank.records.items():
+            np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), column[expected])
 
 
 def test_two_hundred_thousand_sites_open_within_a_second(tmp_path, start_writer):
