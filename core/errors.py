@@ -7,6 +7,7 @@ MsprobeError                 a mistake of the user or of a file: one clear messa
 ├── MappingError             a mapping file is wrong
 ├── LayoutError              a description of how a tensor is cut over ranks contradicts itself
 ├── ComparisonError          two runs cannot be compared at all
+├── TrendError               a question about trends that a run cannot answer
 ├── PluginError              a plugin is unknown, broken or lacks a requirement
 └── RecordingError           recording cannot be started as asked
 """
@@ -40,6 +41,10 @@ class LayoutError(MsprobeError):
 
 class ComparisonError(MsprobeError):
     """Two runs cannot be compared at all."""
+
+
+class TrendError(MsprobeError):
+    """A question about trends that a run cannot answer."""
 
 
 class PluginError(MsprobeError):
