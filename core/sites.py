@@ -18,6 +18,8 @@ class Direction(str, Enum):
     BACKWARD = "backward"
     #: A forward pass run again during backward by activation checkpointing.
     RECOMPUTE = "recompute"
+    #: At the end of a backward pass, when gradients have been reduced over ranks: before any clipping.
+    REDUCE = "reduce"
     #: At the optimizer's step: what it consumes (accumulated gradients), and what it leaves (state, parameters).
     UPDATE = "update"
 
@@ -28,6 +30,7 @@ class Role(str, Enum):
     In direction ``backward`` the *input* is the gradient that arrives (with respect to an output of
     the forward), the *output* the gradient that leaves (with respect to an input of the forward, summed
     over all its consumers), and the *gradient* that of a parameter, before accumulation. In direction
+    ``reduce`` the *gradient* is what the parameter has gathered so far, reduced over ranks. In direction
     ``update`` the *gradient* is the accumulated one that the optimizer consumes, the *parameter* and the
     *state* are those after the step.
     """

@@ -53,7 +53,7 @@ _LEAST = {1: 28, 2: 24, 8: 50}
 _NARROWER = {2: 12, 1: 12}
 
 #: Directions as the table writes them.
-_SHORT = {"forward": "fwd", "backward": "bwd", "recompute": "re-fwd", "update": "upd"}
+_SHORT = {"forward": "fwd", "backward": "bwd", "recompute": "re-fwd", "reduce": "red", "update": "upd"}
 
 
 @dataclass(frozen=True, slots=True)
