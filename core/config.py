@@ -57,6 +57,7 @@ class RecordConfig(BaseModel):
     queue_bytes: StrictInt | StrictStr = 0
     mesh: StrictStr | dict[StrictStr, StrictInt] = ""
     context_parallel: StrictStr = ""
+    batch_order: StrictStr = "blocks"
 
 
 def load_options(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RecordOptions:

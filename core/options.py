@@ -21,6 +21,7 @@ LEVEL_ALIASES: dict[str, str] = {"L0": "module", "L1": "op"}
 
 #: Ways in which context parallelism cuts a sequence into the parts of its ranks.
 SEQUENCE_CUTS: tuple[str, ...] = ("contiguous", "zigzag")
+BATCH_ORDERS: tuple[str, ...] = ("blocks", "interleaved")
 
 _SIZE_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
@@ -67,6 +68,7 @@ class OptionValues(TypedDict, total=False):
     queue_bytes: int | str
     mesh: str | Mapping[str, int] | Iterable[tuple[str, int]]
     context_parallel: str
+    batch_order: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class RecordOptions:
     mesh: tuple[tuple[str, int], ...] = ()
     #: How context parallelism cuts the sequence: "contiguous", "zigzag" (parts i and 2n-1-i of 2n), or "" (not told).
     context_parallel: str = ""
+    #: How data-parallel ranks share the batch: "blocks" (rank after rank) or "interleaved" (samples dealt in turn).
+    batch_order: str = "blocks"
 
     @classmethod
     def create(cls, **values: Any) -> RecordOptions:
@@ -316,6 +320,12 @@ def _sequence_cut(value: object) -> str:
     return str(value)
 
 
+def _batch_order(value: object) -> str:
+    if value not in BATCH_ORDERS:
+        raise ConfigError(unknown("order of the batch", str(value), BATCH_ORDERS))
+    return str(value)
+
+
 def _callables(value: object) -> tuple[Any, ...]:
     """Reads names, or objects that stand for themselves."""
     if isinstance(value, str):
@@ -367,4 +377,5 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "queue_bytes": parse_size,
     "mesh": parse_mesh,
     "context_parallel": _sequence_cut,
+    "batch_order": _batch_order,
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from msprobe.adapters.pytorch.parallel.mesh import declare_axes, mesh_axes
 from msprobe.adapters.pytorch.placed import Placed
 from msprobe.core.placement import Layout
 
@@ -13,37 +14,15 @@ if TYPE_CHECKING:
 
     import torch
 
-#: Names that programs give to the dimensions of a mesh -> the axis that we call it.
-_AXIS_NAMES: Final = {
-    **dict.fromkeys(("dp_replicate", "replicate", "ddp", "data", "data_parallel"), "dp"),
-    **dict.fromkeys(("dp_shard", "shard", "dp_shard_cp", "fully_shard"), "fsdp"),
-    **dict.fromkeys(("tensor", "model", "mp", "tensor_parallel", "model_parallel"), "tp"),
-    **dict.fromkeys(("pipeline", "pipe", "stage"), "pp"),
-    **dict.fromkeys(("context", "sequence", "context_parallel"), "cp"),
-    **dict.fromkeys(("expert", "experts", "expert_parallel"), "ep"),
-}
-#: Meshes whose dimensions are known to be something else than they are called.
-_declared: dict[Any, tuple[str, ...]] = {}
-
 
 def is_dtensor(tensor: object) -> bool:
     """Tells whether the tensor is torch's distributed one; imports nothing."""
     return type(tensor).__name__ == "DTensor" and type(tensor).__module__.startswith("torch.distributed")
 
 
-def axes_of(mesh: Any) -> tuple[str, ...]:
-    """Gives the axis that each dimension of a device mesh is: as declared, else by its name."""
-    known = _declared.get(mesh)
-    if known is not None:
-        return known
-    names: Sequence[str] = mesh.mesh_dim_names or tuple(f"dim_{i}" for i in range(mesh.ndim))
-    return tuple(_AXIS_NAMES.get(name, name) for name in names)
-
-
-def declare_axes(mesh: Any, axes: Sequence[str]) -> None:
+def name_axes(mesh: Any, axes: Sequence[str]) -> None:
     """Says which axes the dimensions of a mesh are, whatever they are called."""
-    if _declared.get(mesh) != tuple(axes):
-        _declared[mesh] = tuple(axes)
+    if declare_axes(mesh, axes):
         layout_of_spec.cache_clear()
 
 
@@ -52,7 +31,7 @@ def places_of(mesh: Any) -> dict[str, tuple[int, int]]:
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         return {}
-    return {axis: (coordinate[i], mesh.size(i)) for i, axis in enumerate(axes_of(mesh))}
+    return {axis: (coordinate[i], mesh.size(i)) for i, axis in enumerate(mesh_axes(mesh))}
 
 
 def placed(tensor: Any) -> Placed:
@@ -68,7 +47,7 @@ def layout_of_spec(spec: Any) -> Layout:
     """
     layout = Layout.whole(tuple(spec.shape))
     mesh = spec.mesh
-    places, axes = places_of(mesh), axes_of(mesh)
+    places, axes = places_of(mesh), mesh_axes(mesh)
     for index in _cutting_order(spec.placements):
         axis, placement = axes[index], spec.placements[index]
         coordinate, size = places.get(axis, (0, 0))

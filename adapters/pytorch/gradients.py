@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from msprobe.adapters.pytorch.guard import Failures
     from msprobe.adapters.pytorch.observing import Observer
+    from msprobe.adapters.pytorch.placed import Placed
     from msprobe.core.sites import Direction, Role
 
 
@@ -33,9 +34,12 @@ class GradientPlace(NamedTuple):
 
 
 class GradientWatch:
-    """The hook on one tensor: whose gradient it is, and in which micro-step its forward ran (None: in any)."""
+    """The hook on one tensor: whose gradient it is, and in which micro-step its forward ran (None: in any).
 
-    __slots__ = ("_arrived", "_counts", "micro_step", "path", "places")
+    ``placed`` says how the gradient lies in that of all ranks, ``after`` hears of it with the micro-step.
+    """
+
+    __slots__ = ("_arrived", "_counts", "after", "micro_step", "path", "placed", "places")
     #: Tells torch that a pickled tensor may lose this hook without a warning.
     __torch_unserializable__ = True
 
@@ -47,6 +51,8 @@ class GradientWatch:
         self.path = path
         self.micro_step = micro_step
         self.places: list[GradientPlace] = []
+        self.placed: Callable[[torch.Tensor], torch.Tensor | Placed] | None = None
+        self.after: Callable[[int], None] | None = None
 
     def __call__(self, gradient: torch.Tensor) -> None:
         self._arrived(self, gradient)
@@ -76,9 +82,18 @@ class Gradients:
         """Records the gradient of a module's input, unless it is recorded at another place already."""
         self._watch(tensor, path, place, micro_step, join=False)
 
-    def watch_parameter(self, parameter: torch.Tensor, path: str, places: list[GradientPlace]) -> None:
+    def watch_parameter(
+        self,
+        parameter: torch.Tensor,
+        path: str,
+        places: list[GradientPlace],
+        *,
+        placed: Callable[[torch.Tensor], torch.Tensor | Placed] | None = None,
+        after: Callable[[int], None] | None = None,
+    ) -> None:
         """Records the gradient that each backward pass adds to a parameter, before it is added."""
         watch = GradientWatch(self._hook, path, None)
+        watch.placed, watch.after = placed, after
         watch.places.extend(places)
         self._handles.append(parameter.register_hook(watch))
 
@@ -103,6 +118,7 @@ class Gradients:
                 seen.watch.places.append(place)
             return
         watch = GradientWatch(self._hook, path, micro_step)
+        watch.placed = self._observer.samples.gradient if self._observer.samples is not None else None
         watch.places.append(place)
         self._handles.append(tensor.register_hook(watch))
         if seen is not None:
@@ -123,8 +139,11 @@ class Gradients:
             self._micro_step_of[torch._C._current_graph_task_id()] = micro_step
         self.arrivals += 1
         count = watch.count(micro_step)
+        part = gradient if watch.placed is None else watch.placed(gradient)
         for place in watch.places:
             site = self._observer.recorder.site(
                 place.node, place.direction, place.role, place.argument, place.call + count
             )
-            self._observer.gradient(site, gradient, place.what, micro_step)
+            self._observer.gradient(site, part, place.what, micro_step)
+        if watch.after is not None:
+            watch.after(micro_step)

@@ -62,6 +62,8 @@ class ModuleWatcher:
         self.failures = failures
         #: Called before an outermost forward call of a watched module; gives whether the step is recorded.
         self.on_outermost: Callable[[WatchedModule], bool] = lambda watched: True
+        #: Called with the shapes of the tensors that an outermost call gets.
+        self.on_batch: Callable[[list[torch.Size]], object] = lambda shapes: None
         #: Called with the result of an outermost forward call.
         self.on_result: Callable[[Any], object] = lambda output: None
         self._observer = observer
@@ -94,6 +96,11 @@ class ModuleWatcher:
         """Gives every watched module with its node."""
         for number, watched in self._watched.items():
             yield watched, self._modules[number]
+
+    def node_of(self, module: torch.nn.Module) -> int | None:
+        """Gives the recorder's number of a watched module's node."""
+        watched = self._watched.get(id(module))
+        return None if watched is None else watched.node
 
     def parameter_ids(self) -> set[int]:
         """Gives the identities of all parameters of the roots."""
@@ -212,6 +219,8 @@ class ModuleWatcher:
         self._parameters.record_values(watched, module, frame.call.micro_step)
         if watched.what:
             tensors, others = call_places(args, kwargs)
+            if outermost:
+                self.on_batch([tensor.shape for _, tensor in tensors])
             self.facts(watched, module, others)
             if self._options.inputs and self._records_calls:
                 self.inputs(watched, frame, tensors, batch=outermost)
@@ -284,7 +293,7 @@ class ModuleWatcher:
         call, what = frame.call, watched.what | {"checksums"} if batch else watched.what
         for path, tensor in tensors:
             site = self._recorder.site(call.node, call.direction, Role.INPUT, path, call.call, frame.stack)
-            self._observer.value(site, tensor, what, call.micro_step)
+            self._observer.activation(site, tensor, what, call.micro_step)
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_input(site, tensor)
             if self._options.gradients and tensor.requires_grad:
@@ -297,7 +306,7 @@ class ModuleWatcher:
         call = frame.call
         for path, tensor in result_tensors(output):
             site = self._recorder.site(call.node, call.direction, Role.OUTPUT, path, call.call, frame.stack)
-            self._observer.value(site, tensor, watched.what, call.micro_step)
+            self._observer.activation(site, tensor, watched.what, call.micro_step)
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_output(site, tensor)
             if self._options.gradients and tensor.requires_grad:

@@ -10,6 +10,7 @@ from msprobe.adapters.pytorch.seen import SeenTensors, is_transformed
 if TYPE_CHECKING:
     import torch
 
+    from msprobe.adapters.pytorch.batches import Samples
     from msprobe.adapters.pytorch.tracing import Tracer
     from msprobe.core.recorder import Recorder
 
@@ -21,6 +22,8 @@ class Observer:
         self.recorder = recorder
         self.seen = SeenTensors()
         self.tracer: Tracer | None = None
+        #: This rank's samples in the forward pass under way, on data-parallel ranks.
+        self.samples: Samples | None = None
 
     def value(self, site: int, tensor: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> int:
         """Records a tensor at a site, by reference to an earlier record when the content is known.
@@ -38,6 +41,11 @@ class Observer:
             seen.seq = seq
         return seq
 
+    def activation(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
+        """Records what a module is called with or gives back: on data-parallel ranks a part of the batch."""
+        part = tensor if self.samples is None else self.samples.activation(tensor)
+        self.value(site, part, what, micro_step)
+
     def gradient(self, site: int, gradient: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> None:
         """Records a gradient, which belongs to the micro-step that its forward ran in."""
         self.value(site, gradient, what, micro_step)
@@ -47,3 +55,4 @@ class Observer:
     def end_step(self) -> None:
         """Forgets the tensors of the step."""
         self.seen.clear()
+        self.samples = None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from msprobe.core.placement import Layout
+
 if TYPE_CHECKING:
     import torch
-
-    from msprobe.core.placement import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,16 @@ class Placed:
 def plain_of(tensor: torch.Tensor | Placed) -> torch.Tensor:
     """Gives the tensor itself."""
     return tensor.tensor if isinstance(tensor, Placed) else tensor
+
+
+def of_each(part: torch.Tensor | Placed, tensor: torch.Tensor) -> torch.Tensor | Placed:
+    """Gives a tensor that was derived from a part: each rank has its own, which do not combine."""
+    if not isinstance(part, Placed):
+        return tensor
+    own = Layout.whole(tuple(tensor.shape))
+    for placement in part.layout.placements:
+        own = own.replicate(placement.axis) if placement.kind == "replicate" else own.unknown(placement.axis)
+    return Placed(tensor, own)
 
 
 @lru_cache(maxsize=65536)

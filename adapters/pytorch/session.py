@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe.adapters.pytorch import saving
 from msprobe.adapters.pytorch.attribution import Attribution
+from msprobe.adapters.pytorch.batches import Samples
 from msprobe.adapters.pytorch.compiled import has_compiled
 from msprobe.adapters.pytorch.context import random_states, rank_info, run_header
 from msprobe.adapters.pytorch.destination import Destination
 from msprobe.adapters.pytorch.dispatch import OpRecorder, refuse_compiled
 from msprobe.adapters.pytorch.gradients import Gradients
 from msprobe.adapters.pytorch.guard import Failures, guarded
+from msprobe.adapters.pytorch.holdings import Holdings
 from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
-from msprobe.adapters.pytorch.parallel.mesh import find_mesh
+from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axis
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
@@ -28,6 +30,7 @@ from msprobe.adapters.pytorch.saves import Saves
 from msprobe.adapters.pytorch.tracing import Tracer
 from msprobe.adapters.pytorch.training_scalars import ClippedNorms, learning_rates, loss_of
 from msprobe.adapters.pytorch.updates import Updates
+from msprobe.adapters.pytorch.wrappers import unwrapped
 from msprobe.core.recorder import Recorder
 from msprobe.core.run.writer import RunWriter
 
@@ -63,6 +66,7 @@ class Session:
         self._context = dict(context or {})
         self._perturb = perturb
         self._at_exit: Any = None
+        self._holdings = Holdings()
         self._destination = Destination(path, lambda: self._writer(path))
         self.recorder = Recorder(self._destination, TorchReducer(), options)
         self.failures = Failures(lambda message, subject: self.recorder.event("error", message, subject))
@@ -90,8 +94,8 @@ class Session:
         recorder, options, failures = self.recorder, self.options, self.failures
         self._observer = Observer(recorder)
         self._gradients = Gradients(self._observer, failures)
-        self._parameters = Parameters(self._observer, self._gradients, options, failures)
-        self._updates = Updates(self._observer, options, failures)
+        self._parameters = Parameters(self._observer, self._gradients, self._holdings, options, failures)
+        self._updates = Updates(self._observer, self._holdings, options, failures)
         self._attribution = Attribution()
         self._saves = Saves(self._observer, self._gradients, self._attribution)
         self._ops: OpRecorder | None = None
@@ -99,6 +103,7 @@ class Session:
             self._observer, self._gradients, self._parameters, self._attribution, options, failures
         )
         self._modules.on_outermost = self._outermost
+        self._modules.on_batch = self._batch
         if options.scalars:
             self._modules.on_result = self.returned
         for prefix, model in self.models.items():
@@ -270,6 +275,12 @@ class Session:
         self._touched = True
         return True
 
+    def _batch(self, shapes: list[torch.Size]) -> None:
+        """Hears what a forward of a whole model gets, before any of it is recorded."""
+        group = self._holdings.group
+        if group.size > 1:
+            self._observer.samples = Samples(group, self.options.batch_order, shapes)
+
     @guarded
     def _random_facts(self) -> None:
         for name, digest in random_states():
@@ -308,7 +319,19 @@ class Session:
 
     def _hook_modules(self) -> None:
         if self._modules.attach():
+            self._look_at_wrappers()
             self._attribution.own_parameters(self._owned_parameters())
+
+    @guarded
+    def _look_at_wrappers(self) -> None:
+        """Notes how wrappers hold parameters: strategy, ranks, precision."""
+        self._holdings.look(self.models.values())
+        for problem in self._holdings.problems:
+            self.recorder.event("gap", problem)
+        for found in self._holdings.found:
+            node = self._modules.node_of(unwrapped(found.module))
+            for name, value in found.facts.items():
+                self.recorder.fact(node, "parallel", name, value)
 
     def _arm(self) -> None:
         """Makes sure that the forward that begins the next step is noticed, if that step is to be recorded."""
@@ -332,7 +355,10 @@ class Session:
     def _writer(self, path: Path) -> RunWriter:
         options = self.options
         what = options.what.union({"checksums"}, *(what for _, what in options.what_for))
+        self._holdings.look(self.models.values())
         mesh, perturbed = find_mesh(self.models.values(), options.mesh), self._perturb is not None
+        for place in self._holdings.group.places:
+            mesh = with_axis(mesh, place.axis, (place.coordinate, place.size), place.ranks)
         header = run_header(options, self.models, self._context, mesh=mesh.sizes, perturbed=perturbed)
         rank = rank_info(mesh.places)
         writer = RunWriter(path, rank=rank, header=header, what=what, queue_bytes=options.queue_bytes)

@@ -13,16 +13,16 @@ import torch
 
 from msprobe.adapters.pytorch.guard import guarded
 from msprobe.adapters.pytorch.isolation import isolated
-from msprobe.adapters.pytorch.parameters import by_tensor
+from msprobe.adapters.pytorch.placed import of_each, plain_of
 from msprobe.adapters.pytorch.samples import agreement, change, sample
 from msprobe.adapters.pytorch.structures import places
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
     from msprobe.adapters.pytorch.guard import Failures
+    from msprobe.adapters.pytorch.holdings import Holding, Holdings, Named
     from msprobe.adapters.pytorch.nodes import WatchedModule
     from msprobe.adapters.pytorch.observing import Observer
-    from msprobe.adapters.pytorch.parameters import Named
     from msprobe.core.options import RecordOptions
 
 #: What optimizers call the moving average of gradients.
@@ -35,16 +35,26 @@ _COUNT = "step"
 class _Before:
     """The samples of a parameter from before the step."""
 
-    parameter: torch.Tensor
+    holding: Holding
     names: list[Named]
     value: torch.Tensor | None
+
+    @property
+    def parameter(self) -> torch.Tensor:
+        """What the optimizer updates."""
+        return self.holding.updated
+
+    def part(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Gives what of a tensor that the optimizer keeps belongs to the parameter."""
+        return plain_of(self.holding.part(tensor))
 
 
 class Updates:
     """Sees the parameters that an optimizer updates, before its step and after."""
 
-    def __init__(self, observer: Observer, options: RecordOptions, failures: Failures) -> None:
+    def __init__(self, observer: Observer, holdings: Holdings, options: RecordOptions, failures: Failures) -> None:
         self.failures = failures
+        self._holdings = holdings
         self.options = options
         self._observer = observer
         self._recorder = observer.recorder
@@ -61,10 +71,10 @@ class Updates:
         if not self.wanted:
             return
         updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for parameter, names in by_tensor(watched_modules):
+        for holding, names in self._holdings.named(watched_modules):
             kept = [(owner, name) for owner, name in names if owner.what]
-            if kept and id(parameter) in updated and parameter.grad is not None:
-                self._under_way.append(_Before(parameter, kept, None))
+            if kept and id(holding.updated) in updated and holding.updated.grad is not None:
+                self._under_way.append(_Before(holding, kept, None))
                 self.sample(kept[0][0], self._under_way[-1], optimizer)
 
     def end(self, optimizer: Any) -> None:
@@ -81,15 +91,15 @@ class Updates:
         if not self.options.updates:
             return
         with isolated():
-            before.value = sample(before.parameter)
-            momentum = _momentum(optimizer.state.get(before.parameter))
-            if momentum is None or momentum.shape != before.parameter.shape:
+            before.value = sample(before.part(before.parameter))
+            momentum, gradient = _momentum(optimizer.state.get(before.parameter)), before.parameter.grad
+            if momentum is None or gradient is None or momentum.shape != before.parameter.shape:
                 return
-            seen, gathered = sample(momentum), sample(before.parameter.grad)
+            seen, gathered = sample(before.part(momentum)), sample(before.part(gradient))
             if seen is None or gathered is None or seen.is_complex() or seen.shape != gathered.shape:
                 return
             agrees = agreement(gathered, seen)
-        self._derived(before.names, "agreement", agrees)
+        self._derived(before, "agreement", agrees)
 
     @guarded
     def left(self, watched: WatchedModule, before: _Before, optimizer: Any) -> None:
@@ -100,16 +110,16 @@ class Updates:
         if options.updated_parameters:
             for owner, name in before.names:
                 site = self._recorder.site(owner.node, Direction.UPDATE, Role.PARAMETER, name, 0)
-                self._observer.value(site, parameter, owner.what, 0)
+                self._observer.value(site, before.holding.part(parameter), owner.what, 0)
         if before.value is None:
             return
         with isolated():
-            after = sample(parameter)
+            after = sample(before.part(parameter))
             if after is None or after.shape != before.value.shape:
                 return
             moved, relative = change(before.value, after)
-        self._derived(before.names, "update", moved)
-        self._derived(before.names, "ratio", relative)
+        self._derived(before, "update", moved)
+        self._derived(before, "ratio", relative)
 
     @guarded
     def count(self, watched: WatchedModule, state: Any) -> None:
@@ -127,12 +137,13 @@ class Updates:
                     continue
                 for owner, name in before.names:
                     site = self._recorder.site(owner.node, Direction.UPDATE, Role.STATE, f"{name}.{path}", 0)
-                    self._observer.value(site, tensor, owner.what, 0)
+                    self._observer.value(site, before.holding.part(tensor), owner.what, 0)
 
-    def _derived(self, names: list[Named], what: str, tensor: torch.Tensor) -> None:
-        for owner, name in names:
+    def _derived(self, before: _Before, what: str, tensor: torch.Tensor) -> None:
+        part = of_each(before.holding.part(before.parameter), tensor)
+        for owner, name in before.names:
             site = self._recorder.site(owner.node, Direction.UPDATE, Role.DERIVED, f"{name}.{what}", 0)
-            self._observer.value(site, tensor, owner.what, 0)
+            self._observer.value(site, part, owner.what, 0)
 
 
 def _momentum(state: Any) -> torch.Tensor | None:

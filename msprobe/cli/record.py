@@ -10,7 +10,7 @@ from typing import Any
 from msprobe.cli.outcome import warn_of_nothing
 from msprobe.cli.parsing import Parser, UsageError, folder
 from msprobe.core.errors import RecordingError
-from msprobe.core.options import LEVEL_ALIASES, LEVELS, OPTION_NAMES, SEQUENCE_CUTS, RecordOptions
+from msprobe.core.options import BATCH_ORDERS, LEVEL_ALIASES, LEVELS, OPTION_NAMES, SEQUENCE_CUTS, RecordOptions
 from msprobe.core.presets import PRESETS
 from msprobe.core.records import WHAT
 from msprobe.plugins import find_launcher
@@ -149,6 +149,7 @@ def _add_where(made: Parser) -> None:
     )
     _option(group, "ranks", "RANGES", "only these global ranks: 0,8-15; default all")
     _option(group, "mesh", "AXES", "axes of the parallel mesh, outermost first: pp=2,tp=4; default as torch tells")
+    _option(group, "batch_order", "ORDER", f"how data-parallel ranks share a batch: {', '.join(BATCH_ORDERS)}")
     _option(group, "context_parallel", "WAY", f"how cp cuts the sequence: {', '.join(SEQUENCE_CUTS)}; default not told")
     group.add_argument(
         "--start-step", type=int, default=argparse.SUPPRESS, metavar="N", help="the number of the first step; default 0"

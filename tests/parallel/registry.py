@@ -6,4 +6,6 @@ from __future__ import annotations
 LAYOUTS: dict[str, tuple[int, str]] = {
     "single": (1, "tests.parallel.single:train_single"),
     "moe": (1, "tests.parallel.single:train_moe"),
+    "data parallel": (2, "tests.parallel.data_parallel:train_data_parallel"),
+    "data parallel of four": (4, "tests.parallel.data_parallel:train_data_parallel"),
 }

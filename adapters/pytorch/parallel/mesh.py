@@ -37,6 +37,8 @@ _MEGATRON: Final = {
     "pp": "pipeline_model_parallel", "dp": "data_parallel", "cp": "context_parallel", "tp": "tensor_model_parallel",
     "ep": "expert_model_parallel",
 }  # fmt: skip
+#: Device meshes whose dimensions are known to be something else than they are called.
+_declared: dict[Any, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,43 @@ def axis_name(name: str) -> str:
 
 def mesh_axes(mesh: Any, *, shards_data: bool = False) -> tuple[str, ...]:
     """Gives the axis names of a device mesh; without names the last one is ``tp``, or ``fsdp`` if data is sharded."""
+    known = _declared.get(mesh)
+    if known is not None:
+        return known
     if mesh.mesh_dim_names is not None:
         return tuple(axis_name(name) for name in mesh.mesh_dim_names)
     usual = ("dp", "fsdp") if shards_data else ("dp", "tp")
     return tuple(f"dim_{i}" for i in range(mesh.ndim - 2)) + usual[-min(mesh.ndim, 2) :]
+
+
+def declare_axes(mesh: Any, axes: Sequence[str]) -> bool:
+    """Says which axes the dimensions of a device mesh are, whatever they are called; tells whether that is new."""
+    changes = mesh_axes(mesh) != tuple(axes)
+    if changes:
+        _declared[mesh] = tuple(axes)
+        root = _root_of(mesh)
+        if root is not mesh and mesh.mesh_dim_names and root.mesh_dim_names:
+            known = dict(zip(mesh.mesh_dim_names, axes, strict=True))
+            own = zip(root.mesh_dim_names, mesh_axes(root), strict=True)
+            _declared[root] = tuple(known.get(name, axis) for name, axis in own)
+    return changes
+
+
+def with_axis(mesh: Mesh, axis: str, place: tuple[int, int], ranks: tuple[int, ...]) -> Mesh:
+    """Adds an axis, the innermost of all, unless it is there; an axis of the same ranks gets its name."""
+    if axis in mesh.sizes:
+        return mesh
+    same = next((name for name, group in mesh.groups.items() if group == ranks and len(ranks) > 1), None)
+    if same is not None:
+        names = {name: axis if name == same else name for name in mesh.sizes}
+        return Mesh(
+            {names[name]: size for name, size in mesh.sizes.items()},
+            {names[name]: coordinate for name, coordinate in mesh.coordinates.items()},
+            {names[name]: group for name, group in mesh.groups.items()},
+        )
+    return Mesh(
+        {**mesh.sizes, axis: place[1]}, {**mesh.coordinates, axis: place[0]}, {**mesh.groups, axis: tuple(ranks)}
+    )
 
 
 def device_meshes(models: Iterable[torch.nn.Module]) -> list[Any]:
