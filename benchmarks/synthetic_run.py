@@ -6,7 +6,7 @@ everywhere, and from one planted fault on by more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,17 +79,22 @@ class Shape:
         return f"model.layers.{self.faulty_layer}.mlp.down_proj"
 
 
-def write_run(path: Path, shape: Shape, *, side: str) -> None:
-    """Writes the candidate or the reference."""
+FORMS = (Form("fp32", (4, 64, HIDDEN)), Form("fp32", (HIDDEN, HIDDEN)))
+
+
+def write_run(
+    path: Path, shape: Shape, *, side: str, rank: RankInfo | None = None, forms: Sequence[Form] = FORMS
+) -> None:
+    """Writes the candidate or the reference, or one rank of it with the forms of its activations and parameters."""
     nodes, sites, edges = _sites(shape, reference=side == "reference")
     header = RunHeader(framework="synthetic", versions={"synthetic": "1"}, arguments=("synthetic", side))
     kept = frozenset({"statistics", "sketch"})
-    writer = RunWriter(path, rank=RankInfo(), header=header, what=kept)
+    writer = RunWriter(path, rank=rank or RankInfo(), header=header, what=kept)
     for step in range(shape.steps):
         batch = Batch(step=step)
         if step == 0:
             batch.nodes, batch.sites, batch.edges = nodes, sites, edges
-            batch.forms = [Form("fp32", (4, 64, HIDDEN)), Form("fp32", (HIDDEN, HIDDEN))]
+            batch.forms = list(forms)
             batch.facts = [Fact(0, 0, -1, "context", "side", side)]
         batch.records = _records(shape, sites, step, side)
         writer.submit(batch)

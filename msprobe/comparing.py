@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,9 @@ def compare(  # noqa: PLR0913  # one keyword for each option of the command line
     constants: str | Path | None = None,
     ranks: int | str | Iterable[int | str] = (),
     steps: int | str | Iterable[int | str | tuple[int, int | None]] = (),
+    merge: bool | None = None,
+    parallel: Mapping[str, str | int] | None = None,
+    order: str = "",
     progress: bool = False,
 ) -> Comparison:
     """Compares a candidate run with a reference run and names the first tensor that is wrong.
@@ -43,6 +46,11 @@ def compare(  # noqa: PLR0913  # one keyword for each option of the command line
         constants: A file with other constants of the bounds.
         ranks: Only these ranks: ``"0,8-15"``; empty: all.
         steps: Only these steps: ``"0,5,10-20,100-"``; empty: all.
+        merge: Compares as whole models, all ranks as one: always (True), never (False), or where the sides spread the
+            work over ranks in different ways (None).
+        parallel: Sizes of the mesh for a run that recorded none: ``{"tp": 8, "dp": 2}``; ``"8/1"`` is the candidate's
+            and the reference's.
+        order: The order in which its ranks count along the axes, the fastest first: ``"tp-cp-ep-dp-pp"``.
         progress: Shows a progress bar.
 
     Raises:
@@ -51,6 +59,7 @@ def compare(  # noqa: PLR0913  # one keyword for each option of the command line
     chosen = find_comparators(comparators)
     limits = {"ranks": parse_option("ranks", ranks), "steps": parse_option("steps", steps)}
     from msprobe.core.comparing import compare_runs
+    from msprobe.core.merging.parallel import of_flags
 
     return compare_runs(
         candidate,
@@ -62,6 +71,8 @@ def compare(  # noqa: PLR0913  # one keyword for each option of the command line
         min_coverage=min_coverage,
         comparators=chosen,
         constants=constants,
+        merge=merge,
+        parallel=of_flags({axis: str(size) for axis, size in (parallel or {}).items()}, order),
         progress=progress,
         **limits,
     )

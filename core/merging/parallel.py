@@ -87,22 +87,24 @@ class Parallel:
 
 
 def meshes_of(run: Run, parallel: Parallel | None = None) -> dict[int, Mesh]:
-    """Gives each rank's coordinates and sizes: as the user says, else as recorded.
+    """Gives each rank's coordinates and sizes: as recorded, else as the user says.
 
     Raises:
         LayoutError: Neither says anything, or sizes do not fit the number of ranks.
     """
-    if parallel is not None and parallel.sizes:
-        return _counted(run, parallel)
     meshes = {rank: recorded_mesh(run, rank) for rank in run.ranks}
-    if len(run.ranks) > 1 and not any(meshes.values()):
+    if not any(meshes.values()):
+        if parallel is not None and parallel.sizes:
+            return _counted(run, parallel)
+        if len(run.ranks) > 1:
+            raise LayoutError(
+                f"{run.path}: nothing tells how the work was spread over its {len(run.ranks)} ranks. "
+                "Say it, for example --tp 2 --dp 4, or record again with mesh='dp=4,tp=2'."
+            )
+    if len({frozenset(mesh) for mesh in meshes.values()}) > 1:
         raise LayoutError(
-            f"{run.path}: nothing tells how the work was spread over its {len(run.ranks)} ranks. "
-            "Say it, for example --tp 2 --dp 4, or record again with mesh='dp=4,tp=2'."
+            f"{run.path}: its ranks describe different meshes; record again with mesh= set to the one that it is."
         )
-    axes = {frozenset(mesh) for mesh in meshes.values()}
-    if len(axes) > 1:
-        raise LayoutError(f"{run.path}: its ranks describe different meshes; say which one it is, such as --tp 2.")
     return meshes
 
 
@@ -145,6 +147,38 @@ def _place(rank: int, order: Iterable[str], sizes: Mapping[str, int], experts: i
     return mesh
 
 
-def same_meshes(first: Mapping[int, Mesh], second: Mapping[int, Mesh]) -> bool:
-    """Tells whether two runs spread the work over ranks alike."""
-    return dict(first) == dict(second)
+def parse_sizes(axis: str, text: str) -> tuple[int, int]:
+    """Reads the size of an axis on both sides: ``8``, or ``8/1`` for candidate and reference.
+
+    >>> parse_sizes("tp", "8/1")
+    (8, 1)
+    """
+    parts = text.split("/")
+    if len(parts) > 2 or not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise LayoutError(f"--{axis} {text}: give a number of ranks, or two as candidate/reference: 8 or 8/1.")
+    return int(parts[0]), int(parts[-1])
+
+
+def parse_order(text: str) -> tuple[str, ...]:
+    """Reads the order in which ranks are numbered along the axes, the fastest first.
+
+    >>> parse_order("tp-cp-dp-pp")
+    ('tp', 'cp', 'dp', 'pp')
+    """
+    return tuple(part.strip() for part in text.replace(",", "-").split("-") if part.strip())
+
+
+def of_flags(sizes: Mapping[str, str], order: str = "") -> tuple[Parallel | None, Parallel | None]:
+    """Gives what flags such as ``--tp 8/1`` say of candidate and reference; None for both where there are none.
+
+    Raises:
+        LayoutError: A flag is no size, or an axis unknown.
+    """
+    if not sizes:
+        if order:
+            raise LayoutError("--order says how ranks count along axes; give their sizes too, such as --tp 2.")
+        return None, None
+    read = {axis: parse_sizes(axis, text) for axis, text in sizes.items()}
+    counted = parse_order(order)
+    first, second = (Parallel({axis: both[i] for axis, both in read.items()}, counted) for i in range(2))
+    return first, second

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msprobe.cli.output import check_output_directory, write_outputs
+from msprobe.cli.parallel import add_mesh_options, mesh_sizes
 from msprobe.cli.parsing import Parser, UsageError, comma_words, folder, natural, ranks, share, steps
 from msprobe.plugins import plugin_table
 
@@ -25,6 +26,8 @@ _EXAMPLES = """\
   msprobe compare runs/bf16 runs/fp32 --golden runs/fp64             # who is further from the truth?
   msprobe compare runs/a runs/b --mapping layers.yaml --out report --format table,csv,html
   msprobe compare runs/a runs/b --step 0-3 --rank 0 --comparator cosine,max_abs
+  msprobe compare runs/tp8 runs/tp1                                  # each as one whole model
+  msprobe compare runs/megatron runs/one --tp 4 --pp 2               # it did not record its mesh
   msprobe compare runs/a runs/b --quiet || echo "numerics changed"   # in CI
 
 exit codes:
@@ -46,6 +49,7 @@ def parser() -> Parser:
     made.add_argument("reference", type=Path, metavar="REFERENCE", help="the run that is trusted")
     _add_judging(made)
     _add_choosing(made)
+    add_mesh_options(made, sides=True)
     _add_showing(made)
     return made
 
@@ -78,6 +82,9 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
         constants=arguments.constants,
         ranks=arguments.rank,
         steps=arguments.step,
+        merge=arguments.merge,
+        parallel=mesh_sizes(arguments),
+        order=arguments.order,
         progress=not arguments.no_progress and not arguments.quiet and sys.stderr.isatty(),
     )
 
@@ -141,6 +148,11 @@ def _add_choosing(made: Parser) -> None:
     group = made.add_argument_group("matching and choosing")
     group.add_argument("--mapping", type=Path, metavar="FILE", help="which node is which (layers.yaml)")
     group.add_argument("--swap", action="store_true", help="read the mapping file from reference to candidate")
+    group.add_argument(
+        "--merge",
+        action=argparse.BooleanOptionalAction,
+        help="compare as whole models, all ranks as one (default: where the meshes differ)",
+    )
     group.add_argument("--rank", type=ranks, default=(), metavar="RANGES", help="only these ranks: 0,8-15")
     group.add_argument("--step", type=steps, default=(), metavar="RANGES", help="only these steps: 0,5,10-20,100-")
 

@@ -80,7 +80,7 @@ def test_a_run_without_a_mesh_needs_one_to_be_told(floats, merged, tmp_path):
 
 
 def test_a_mesh_that_does_not_fit_the_ranks(floats, merged, tmp_path):
-    write_ranks(tmp_path, {"dp": 2}, lambda _: [Seen("a", floats(2, 4))])
+    write_ranks(tmp_path, {"dp": 2}, lambda _: [Seen("a", floats(2, 4))], mesh={})
     with pytest.raises(LayoutError, match="tp 4 = 4 ranks do not divide its 2 ranks"):
         merged(tmp_path, Parallel({"tp": 4}))
     with pytest.raises(LayoutError, match="no axis is called 'sp'"):
