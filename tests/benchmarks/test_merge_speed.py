@@ -13,7 +13,7 @@ SMALL = Shape(layers=4, steps=3)
 
 def test_the_measured_command_finds_the_planted_fault_in_the_whole_model(tmp_path):
     sides = [write_parallel_run(tmp_path / side, SMALL, Mesh(2, 2), side=side) for side in ("candidate", "reference")]
-    cost = measure(command(*sides, tmp_path / "out"))
+    cost = measure(command(sides[0], sides[1], tmp_path / "out"))
     assert cost.exit_code == 1
     first = json.loads((tmp_path / "out" / "summary.json").read_text())["sources"][0]
     assert (first["node"], first["step"], first["rank"]) == (SMALL.fault, FAULT_STEP, 0)
