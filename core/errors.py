@@ -9,7 +9,8 @@ MsprobeError                 a mistake of the user or of a file: one clear messa
 ├── ComparisonError          two runs cannot be compared at all
 ├── TrendError               a question about trends that a run cannot answer
 ├── PluginError              a plugin is unknown, broken or lacks a requirement
-└── RecordingError           recording cannot be started as asked
+├── RecordingError           recording cannot be started as asked
+└── AlertError               an alert ends the training, because it was asked to
 """
 
 from __future__ import annotations
@@ -53,3 +54,7 @@ class PluginError(MsprobeError):
 
 class RecordingError(MsprobeError):
     """Recording cannot be started as asked."""
+
+
+class AlertError(MsprobeError):
+    """An alert ends the training, as ``stop_on_alert`` asks."""

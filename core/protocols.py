@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from msprobe.core.alerts.findings import Finding
+    from msprobe.core.alerts.view import StepView
     from msprobe.core.comparison import Comparison
     from msprobe.core.options import RecordOptions
     from msprobe.core.sites import Form
@@ -60,6 +62,21 @@ class Visualizer(Protocol):
     file_name: str
 
     def render(self, comparison: Comparison) -> str | bytes: ...
+
+
+@runtime_checkable
+class AlertRule(Protocol):
+    """Watches a training while it is recorded; a fresh object for each recording of a rank, so it may keep state.
+
+    ``check`` is called in the writer's thread with each complete step, in order. It must not change what it is given.
+    """
+
+    name: str
+    summary: str
+
+    def check(self, step: StepView) -> Iterable[Finding]:
+        """Gives what it objects to in the step."""
+        ...
 
 
 class Snapshot(Protocol):

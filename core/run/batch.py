@@ -94,6 +94,8 @@ class Event:
     #: Path of the node; "" when it is about the run or the root module.
     node: str = ""
     count: int = 1
+    #: More about it, as JSON holds it: the fields of an alert (``core.alerts``).
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def raw_bytes(data: Any) -> memoryview:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -62,6 +62,14 @@ _CLOSING_PATIENCE = 300.0
 _SLOW = "the disk is slower than the recording"
 
 
+class Watch(Protocol):
+    """Looks at batches on their way to the disk."""
+
+    def take(self, batch: Batch) -> list[Event]: ...
+
+    def close(self) -> list[Event]: ...
+
+
 class RunWriter:
     """Writes what one process records of one rank, as a new segment of the run at ``path``.
 
@@ -78,6 +86,7 @@ class RunWriter:
         what: frozenset[str],
         queue_bytes: int = 256 * 2**20,
         patience: float = PATIENCE,
+        watch: Watch | None = None,
     ) -> None:
         self.path = Path(path).absolute()  # the program may change its directory while it is recorded
         self.rank = rank
@@ -87,6 +96,8 @@ class RunWriter:
         self._segment: SegmentWriter | None = None
         self._warned = False
         self._process = os.getpid()
+        #: Looks at every batch in the writer's thread and gives events (``core.alerts``).
+        self._watch = watch
         self._losses = _Losses()
         self._queue = _Queue(queue_bytes, patience)
         try:
@@ -138,10 +149,23 @@ class RunWriter:
                 self._lose(batch, f"{type(error).__name__}: {error}")
             self._queue.done()
         if self._segment is not None:
+            if self._watch is not None:
+                self._note(self._watch.close())
             with suppress(OSError):
                 self._segment.close()
 
+    def _look(self, batch: Batch) -> None:
+        if self._watch is None:
+            return
+        try:
+            batch.events.extend(self._watch.take(batch))
+        except Exception as error:  # noqa: BLE001 -- recording goes on without alerts
+            self._watch = None
+            message = f"alerts are off from here: {type(error).__name__}: {error}"
+            batch.events.append(Event("error", message, batch.step))
+
     def _write(self, batch: Batch) -> None:
+        self._look(batch)
         if self._segment is None:
             return
         batch = self._losses.joined(batch)
