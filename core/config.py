@@ -48,7 +48,7 @@ class RecordConfig(BaseModel):
     on_alert: _Words = ""
     dump_on_alert: StrictInt = 0
     stop_on_alert: StrictBool = False
-    control: StrictBool = False
+    control: StrictBool | StrictStr = False
     stacks: StrictBool = False
     trace: StrictBool = True
     allow_decompile: StrictBool = False
@@ -66,9 +66,26 @@ def load_options(path: str | Path, overrides: Mapping[str, Any] | None = None) -
     Raises:
         ConfigError: Something in the file is wrong; all mistakes are named, each with its line.
     """
+    _, found = _checked(path)
+    overrides = {name: parse_option(name, value) for name, value in (overrides or {}).items()}
+    preset = preset_values(str(overrides.get("preset") or found.get("preset") or ""))
+    return RecordOptions(**{**preset, **found, **overrides})
+
+
+def load_values(path: str | Path) -> dict[str, Any]:
+    """Gives the options that a config file sets as it writes them, once they are right.
+
+    Raises:
+        ConfigError: As ``load_options``.
+    """
+    return _checked(path)[0]
+
+
+def _checked(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Gives the options that a file sets, as written and as ``RecordOptions`` holds them."""
     document = read_document(path)
     values = _typed(document)
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     mistakes: list[str] = []
     for name, value in values.items():
         try:
@@ -77,9 +94,7 @@ def load_options(path: str | Path, overrides: Mapping[str, Any] | None = None) -
             mistakes.append(f"{document.where(name)}: {error}")
     if mistakes:
         raise ConfigError("\n".join(mistakes))
-    overrides = {name: parse_option(name, value) for name, value in (overrides or {}).items()}
-    preset = preset_values(str(overrides.get("preset") or found.get("preset") or ""))
-    return RecordOptions(**{**preset, **found, **overrides})
+    return values, found
 
 
 def _typed(document: Document) -> dict[str, Any]:

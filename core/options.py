@@ -59,7 +59,7 @@ class OptionValues(TypedDict, total=False):
     on_alert: Any
     dump_on_alert: int
     stop_on_alert: bool
-    control: bool
+    control: bool | str
     stacks: bool
     trace: bool
     allow_decompile: bool
@@ -121,8 +121,8 @@ class RecordOptions:
     dump_on_alert: int = 0
     #: Raise ``AlertError`` into the training at the end of the step that an alert is about.
     stop_on_alert: bool = False
-    #: Look for changes of the options while recording (``msprobe ctl``, the config file).
-    control: bool = False
+    #: Take changes of the options while recording: "" no, "on" by ``msprobe ctl``, else also from the file named here.
+    control: str = ""
     #: Keep the Python call stack of each site.
     stacks: bool = False
     #: Follow data flow through operators in the first recorded step.
@@ -336,6 +336,10 @@ def _callables(value: object) -> tuple[Any, ...]:
     return found
 
 
+def _control(value: object) -> str:
+    return ("on" if value else "") if isinstance(value, bool) else str(value)
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{value!r} is neither true nor false.")
@@ -368,9 +372,10 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "ranks": parse_ranks,
     **dict.fromkeys(("inputs", "outputs", "parameters", "buffers", "gradients"), _flag),
     **dict.fromkeys(("optimizer_state", "updated_parameters", "updates", "scalars"), _flag),
-    **dict.fromkeys(("collectives", "routing", "attention", "stop_on_alert", "control"), _flag),
+    **dict.fromkeys(("collectives", "routing", "attention", "stop_on_alert"), _flag),
     **dict.fromkeys(("alerts", "on_alert"), _callables),
     "dump_on_alert": _count,
+    "control": _control,
     **dict.fromkeys(("stacks", "trace", "allow_decompile"), _flag),
     "start_step": _count,
     "tensor_budget": parse_size,

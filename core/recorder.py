@@ -93,13 +93,22 @@ class Recorder:
         self._budget_spent = False
         self._since = time.monotonic()
         self._closed = False
+        #: Nothing is recorded while this is set.
+        self.paused = False
         #: Whether the present step is to be recorded.
         self.recording = self.records(self.step)
 
     def records(self, step: int) -> bool:
         """Tells whether a step is to be recorded on this rank."""
         rank: RankInfo | None = getattr(self._writer, "rank", None)
-        return self._schedule.wants(step, rank.rank if rank is not None else None)
+        return not self.paused and self._schedule.wants(step, rank.rank if rank is not None else None)
+
+    def use(self, options: RecordOptions) -> None:
+        """Goes on with other options from the present step on, of which nothing may be recorded yet."""
+        with self._lock:
+            self._options, self._schedule = options, Schedule.of(options)
+            self._wanted = [None] * len(self._wanted)
+            self.recording = self.records(self.step)
 
     # -- the catalogue
 

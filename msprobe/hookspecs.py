@@ -62,3 +62,8 @@ def register_comparators(register: Register) -> None:
 @hookspec
 def register_visualizers(register: Register) -> None:
     """Registers visualizers: what shows a comparison as text or as a file."""
+
+
+@hookspec
+def register_alerts(register: Register) -> None:
+    """Registers alert rules: what watches a training while it is recorded (``msprobe.core.protocols.AlertRule``)."""

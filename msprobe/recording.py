@@ -5,10 +5,12 @@ A framework is looked for among the loaded modules and never imported: whoever h
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +51,7 @@ def record(
     """
     if not str(path).strip():
         raise RecordingError("the name of the run directory is empty. Name a new folder, such as 'runs/a'.")
-    chosen = _options(config, options)
+    chosen = with_plugins(_options(config, options), config)
     return find_adapter(model).record(model, Path(path), chosen, optimizer=optimizer, **(context or {}))
 
 
@@ -116,6 +118,24 @@ def find_adapter(model: object) -> Adapter:
         f"no adapter knows a model of type {types}. Asked: {', '.join(asked) or 'none, for no framework is loaded'}. "
         "`msprobe plugins` lists what there is and what is missing."
     )
+
+
+def with_plugins(options: RecordOptions, config: str | Path | None) -> RecordOptions:
+    """Gives options that name alert rules by where they stand, and the config file to watch where that is asked for.
+
+    Raises:
+        PluginError: No rule has that name.
+    """
+    rules = tuple(_rule(asked) for asked in options.alerts)
+    control = options.control
+    if os.environ.get("DYNAMIC_MONITOR", "").lower() in ("1", "true", "on", "yes"):
+        control = str(Path(config).absolute()) if config is not None else control or "on"
+    return replace(options, alerts=rules, control=control)
+
+
+def _rule(asked: Any) -> Any:
+    """Gives the target of a plugin's name; ``module:attribute`` and objects stand for themselves."""
+    return plugin_table().find("alerts", asked).target if isinstance(asked, str) and ":" not in asked else asked
 
 
 def _options(config: str | Path | None, values: Mapping[str, Any]) -> RecordOptions:

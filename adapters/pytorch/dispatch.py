@@ -122,6 +122,11 @@ class OpRecorder(UncompiledMode):
         """Lets compiled functions run compiled, unless they are to be taken apart."""
         return not self._options.allow_decompile
 
+    def use(self, options: RecordOptions) -> None:
+        """Goes on with other options; called between steps."""
+        self._options = options
+        self._nodes.clear()
+
     def updating(self, *, active: bool) -> None:
         """Tells that operators now belong to the optimizer, or no longer do."""
         self._is_updating = active

@@ -86,6 +86,12 @@ class ModuleWatcher:
         self._reported_exception = 0
         self._has_compiled = False
 
+    def use(self, options: RecordOptions) -> None:
+        """Goes on with other options; called between steps."""
+        self._options = options
+        for watched in self._watched.values():
+            watched.what = self._recorder.wants(watched.node)
+
     # -- what is watched
 
     def add_root(self, module: torch.nn.Module, prefix: str) -> None:

@@ -62,6 +62,10 @@ class Parameters:
         self._updates_seen: set[int] = set()
         self._first_step = True
 
+    def use(self, options: RecordOptions) -> None:
+        """Goes on with other options; called between steps."""
+        self._options = options
+
     def end_step(self) -> None:
         """Begins afresh for the next step."""
         self._first_step = self._first_step and not self._values_seen

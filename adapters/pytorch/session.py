@@ -27,6 +27,7 @@ from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
 from msprobe.adapters.pytorch.saves import Saves
+from msprobe.adapters.pytorch.steering import Steering
 from msprobe.adapters.pytorch.tracing import Tracer
 from msprobe.adapters.pytorch.training_scalars import ClippedNorms, learning_rates, loss_of
 from msprobe.adapters.pytorch.updates import Updates
@@ -67,6 +68,7 @@ class Session:
         self._perturb = perturb
         self._at_exit: Any = None
         self._holdings = Holdings()
+        self._steering = Steering(options)
         self._destination = Destination(path, lambda: self._writer(path))
         self.recorder = Recorder(self._destination, TorchReducer(), options)
         self.failures = Failures(lambda message, subject: self.recorder.event("error", message, subject))
@@ -80,10 +82,11 @@ class Session:
         self._optimizer_steps = 0
         self._traced = False
         self._mode: TorchDispatchMode | None = None
+        self._steering.recorder = self.recorder
         self._build()
         self._perturbation = Perturbation(self.models, perturb) if perturb is not None else None
         self._optimizers = OptimizerSteps(
-            optimizer, before=self.optimizer_begins, after=self.optimizer_ends, skipped=self.optimizer_skipped
+            optimizer, before=self.optimizer_begins, after=self._optimizer_stepped, skipped=self.optimizer_skipped
         )
         self._clipped = ClippedNorms(self.heard) if options.scalars else None
         saving.active.append(self)
@@ -115,9 +118,18 @@ class Session:
 
     # -- the user's side
 
-    @guarded
     def step(self) -> None:
-        """Ends a step, unless it ended by itself since the last call."""
+        """Ends a step, unless it ended by itself since the last call.
+
+        Raises:
+            AlertError: There was an alert, and the options ask to stop then.
+        """
+        self.end_step()
+        self._steering.raise_if_asked()
+
+    @guarded
+    def end_step(self) -> None:
+        """Ends a step, unless it ended by itself since the last call; never raises."""
         if self.closed:
             return
         self._counts_itself = self._explicit
@@ -171,6 +183,7 @@ class Session:
         self._detach()
         if self._perturbation is not None:
             self._perturbation.remove()
+        self._steering.close()
         self.recorder.close()
 
     def add_model(self, model: torch.nn.Module, name: str) -> None:
@@ -212,12 +225,17 @@ class Session:
             self._pending.add(id(optimizer))
             self._arm()
 
+    def _optimizer_stepped(self, optimizer: Any) -> None:
+        self.optimizer_ends(optimizer)
+        self._steering.raise_if_asked()
+
     @guarded
     def optimizer_skipped(self, scaler: Any) -> None:
         """Hears that a gradient scaler left an optimizer's step out."""
         if not self.closed:
             message = f"the gradient scaler found non-finite gradients at scale {scaler.get_scale():g}: no update"
             self.recorder.event("scaler_skip", message)
+            self.recorder.scalar("scaler_skip", scaler.get_scale())
 
     def _concerns(self, optimizer: Any) -> bool:
         if self.closed or self._explicit:
@@ -247,7 +265,21 @@ class Session:
         self._forwards = self._optimizer_steps = 0
         self._touched = False
         self.recorder.end_step()
+        options = self._steering.next_options(self.recorder)
+        if options is not None:
+            self.use(options)
         self._attach()
+
+    @guarded
+    def use(self, options: RecordOptions) -> None:
+        """Goes on with other options; called between steps. The level stays."""
+        self.options = options
+        self.recorder.use(options)
+        self._modules.use(options)
+        self._parameters.use(options)
+        self._updates.options = options
+        if self._ops is not None:
+            self._ops.use(options)
 
     @guarded
     def _finish(self) -> None:
@@ -354,14 +386,14 @@ class Session:
 
     def _writer(self, path: Path) -> RunWriter:
         options = self.options
-        what = options.what.union({"checksums"}, *(what for _, what in options.what_for))
         self._holdings.look(self.models.values())
         mesh, perturbed = find_mesh(self.models.values(), options.mesh), self._perturb is not None
         for place in self._holdings.group.places:
             mesh = with_axis(mesh, place.axis, (place.coordinate, place.size), place.ranks)
         header = run_header(options, self.models, self._context, mesh=mesh.sizes, perturbed=perturbed)
         rank = rank_info(mesh.places)
-        writer = RunWriter(path, rank=rank, header=header, what=what, queue_bytes=options.queue_bytes)
+        what, watch = self._steering.stored(), self._steering.begin(path, rank.rank)
+        writer = RunWriter(path, rank=rank, header=header, what=what, queue_bytes=options.queue_bytes, watch=watch)
         self._close_at_exit()
         return writer
 

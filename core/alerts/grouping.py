@@ -11,6 +11,8 @@ from msprobe.core.alerts.view import DIRECTIONS, ROLES, StepView
 
 #: After the last finding of a family, so many steps without one before it is told again.
 QUIET_STEPS: Final = 32
+#: While findings of this family go on, all others are their consequences.
+_POISON: Final = "nonfinite"
 
 
 class Grouping:
@@ -24,7 +26,8 @@ class Grouping:
 
     def alert(self, step: StepView, findings: Sequence[Finding]) -> Alert | None:
         """Gives the alert of a step; None when there is nothing, or nothing new."""
-        fresh = [f for f in findings if self._is_news(family_of(f.rule), step.step)]
+        poisoned = not self._is_news(_POISON, step.step)
+        fresh = [f for f in findings if not poisoned and self._is_news(family_of(f.rule), step.step)]
         for family in {family_of(f.rule) for f in findings}:
             self._last[family] = step.step
         told = {family_of(f.rule) for f in fresh}

@@ -64,8 +64,9 @@ class Catalogue:
     @property
     def is_update(self) -> Mask:
         """Tells which sites hold updates or their ratio, which are as large as the learning rate."""
-        derived: Mask = self["role"] == ROLES.index(Role.DERIVED)
-        return derived & np.array([a.endswith((".update", ".ratio")) for a in self._arguments], bool)
+        ends = np.array([argument.endswith((".update", ".ratio")) for argument in self._arguments], bool)
+        found: Mask = ends & (self["role"] == ROLES.index(Role.DERIVED))
+        return found
 
     def path(self, site: int) -> str:
         """Gives the path of a site's node."""

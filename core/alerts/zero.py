@@ -37,7 +37,9 @@ class ZeroRule:
         usual = finite & (past.count >= LEAST) & ~(idle & step.is_role(Role.DERIVED))
         zero = usual & (rows["norm"] == 0) & (past.zeros == 0)
         same = usual & (rows["norm"] > 0) & (rows["min"] == rows["max"]) & (past.constants == 0)
-        same &= ~step.argument_ends(".agreement") if same.any() else same
+        if zero.any() or same.any():
+            whole = ~step.argument_ends(".agreement")
+            zero, same = zero & whole, same & whole
         for row in np.flatnonzero(zero):
             yield Finding(self.name, f"all {step.elements[row]:,} elements are zero, for the first time", int(row))
         for row in np.flatnonzero(same):

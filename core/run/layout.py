@@ -21,7 +21,7 @@ RANKS_FOLDER = "ranks"
 TENSORS_FOLDER = "tensors"
 ROWS_FOLDER = "rows"
 #: What may lie in a run directory; anything else in a directory without ``run.json`` is somebody else's.
-RUN_ENTRIES = (RUN_FILE, RANKS_FOLDER, "index")
+RUN_ENTRIES = (RUN_FILE, RANKS_FOLDER, "index", "control")
 
 #: The catalogue's tables. Codes of direction, role and known_by are explained by the segment's file.
 CATALOGUE: dict[str, tuple[Field, ...]] = {

@@ -77,7 +77,7 @@ class RunWriter:
         RunError: ``path`` holds something that is no run, or a newer version's run. Nothing was written then.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a run is, and how patient its writer
         self,
         path: Path | str,
         *,

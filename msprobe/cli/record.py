@@ -14,6 +14,7 @@ from msprobe.core.options import BATCH_ORDERS, LEVEL_ALIASES, LEVELS, OPTION_NAM
 from msprobe.core.presets import PRESETS
 from msprobe.core.records import WHAT
 from msprobe.plugins import find_launcher
+from msprobe.recording import with_plugins
 
 _DESCRIPTION = """\
 Run a Python program and record what its models compute. The program needs no change: every model whose
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.command:
         raise UsageError("nothing to run. Name the program after `--`: msprobe record --out runs/a -- python train.py")
     check_run_directory(arguments.out)
-    options = chosen_options(arguments)
+    options = with_plugins(chosen_options(arguments), arguments.config)
     launch = find_launcher(arguments.adapter)
     code = int(launch(arguments.command, options, arguments.out, perturb=arguments.repeat_perturbed))
     warn_of_nothing(arguments.out, options, code)
