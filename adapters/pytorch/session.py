@@ -29,7 +29,7 @@ from msprobe.adapters.pytorch.reductions import TorchReducer
 from msprobe.adapters.pytorch.saves import Saves
 from msprobe.adapters.pytorch.steering import Steering
 from msprobe.adapters.pytorch.tracing import Tracer
-from msprobe.adapters.pytorch.training_scalars import ClippedNorms, learning_rates, loss_of
+from msprobe.adapters.pytorch.training_scalars import TrainingScalars
 from msprobe.adapters.pytorch.updates import Updates
 from msprobe.adapters.pytorch.wrappers import unwrapped
 from msprobe.core.recorder import Recorder
@@ -88,7 +88,6 @@ class Session:
         self._optimizers = OptimizerSteps(
             optimizer, before=self.optimizer_begins, after=self._optimizer_stepped, skipped=self.optimizer_skipped
         )
-        self._clipped = ClippedNorms(self.heard) if options.scalars else None
         saving.active.append(self)
         self._close_at_exit()
         self._attach()
@@ -99,6 +98,7 @@ class Session:
         self._gradients = Gradients(self._observer, failures)
         self._parameters = Parameters(self._observer, self._gradients, self._holdings, options, failures)
         self._updates = Updates(self._observer, self._holdings, options, failures)
+        self._scalars = TrainingScalars(recorder, failures, on=options.scalars)
         self._attribution = Attribution()
         self._saves = Saves(self._observer, self._gradients, self._attribution)
         self._ops: OpRecorder | None = None
@@ -107,8 +107,7 @@ class Session:
         )
         self._modules.on_outermost = self._outermost
         self._modules.on_batch = self._batch
-        if options.scalars:
-            self._modules.on_result = self.returned
+        self._modules.on_result = self._scalars.returned
         for prefix, model in self.models.items():
             self._modules.add_root(model, prefix)
             if options.level != "module":
@@ -145,22 +144,8 @@ class Session:
         After an optimizer's step that has ended the step of the recording, they belong to that step.
         """
         ended = self._ended_by_itself and not self._touched
-        step = self.recorder.step - 1 if ended else self.recorder.step
-        if not self.closed and self.recorder.records(step):
-            for name, value in scalars.items():
-                self.recorder.scalar(name, value, step=step)
-
-    @guarded
-    def returned(self, output: Any) -> None:
-        """Notes the loss that a whole model returns."""
-        loss = loss_of(output)
-        if loss is not None:
-            self.recorder.scalar("loss", loss)
-
-    def heard(self, name: str, value: Any) -> None:
-        """Notes a number that the program has computed itself."""
-        if self.recorder.recording and not self.closed:
-            self.recorder.scalar(name, value)
+        if not self.closed:
+            self._scalars.log(scalars, self.recorder.step - 1 if ended else self.recorder.step)
 
     def save(self, tensor: Any, name: str) -> None:
         """Records a tensor, or the tensors of a structure, under a name."""
@@ -178,8 +163,7 @@ class Session:
         saving.active.remove(self)
         atexit.unregister(self._at_exit)
         self._optimizers.remove()
-        if self._clipped is not None:
-            self._clipped.remove()
+        self._scalars.remove()
         self._detach()
         if self._perturbation is not None:
             self._perturbation.remove()
@@ -249,9 +233,7 @@ class Session:
             self._parameters.record_updates(self._modules.pairs(), parameter_ids(optimizer))
             for name, value in settings_of(optimizer).items():
                 self.recorder.fact(None, "optimizer", name, value)
-            if self.options.scalars:
-                for name, value in learning_rates(optimizer):
-                    self.recorder.scalar(name, value)
+            self._scalars.begins(optimizer)
             if self._ops is not None:
                 self._ops.updating(active=True)
 

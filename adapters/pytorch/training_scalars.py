@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import clip_grad
+
+from msprobe.adapters.pytorch.guard import guarded
+
+if TYPE_CHECKING:
+    from msprobe.adapters.pytorch.guard import Failures
+    from msprobe.core.recorder import Recorder
 
 #: Inside ``clip_grad_norm_``: looked up when it runs, so that programs which imported it by name are heard as well.
 _INNER = "_clip_grads_with_norm_"
@@ -69,6 +75,44 @@ class ClippedNorms:
         self._heard("grad_norm" if whole else "grad_norm_local", norm)
         if isinstance(limit, int | float):
             self._heard("grad_norm_limit", limit)
+
+
+class TrainingScalars:
+    """Notes the numbers of a step in a recording; ``on`` tells whether also those that nobody logs."""
+
+    def __init__(self, recorder: Recorder, failures: Failures, *, on: bool) -> None:
+        self.failures = failures
+        self._recorder = recorder
+        self._on = on
+        self._clipped = ClippedNorms(self._heard) if on else None
+
+    def log(self, scalars: Mapping[str, Any], step: int) -> None:
+        """Notes numbers of a step, if it is one that is recorded."""
+        if self._recorder.records(step):
+            for name, value in scalars.items():
+                self._recorder.scalar(name, value, step=step)
+
+    def begins(self, optimizer: Any) -> None:
+        """Notes the learning rates of an optimizer that is about to step."""
+        if self._on:
+            for name, value in learning_rates(optimizer):
+                self._recorder.scalar(name, value)
+
+    @guarded
+    def returned(self, output: Any) -> None:
+        """Notes the loss that a whole model returns."""
+        loss = loss_of(output) if self._on else None
+        if loss is not None:
+            self._recorder.scalar("loss", loss)
+
+    def remove(self) -> None:
+        """Stops hearing."""
+        if self._clipped is not None:
+            self._clipped.remove()
+
+    def _heard(self, name: str, value: Any) -> None:
+        if self._recorder.recording:
+            self._recorder.scalar(name, value)
 
 
 def learning_rates(optimizer: Any) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from msprobe.core.run.batch import Batch, Fact, SiteRow
 from msprobe.core.sites import Direction, Form, Node, NodeKind, Role
 from msprobe.plugins import plugin_table
 
-SITES = (
+SITES: Any = (
     ("first", Direction.FORWARD, Role.OUTPUT, "0"),
     ("last", Direction.FORWARD, Role.OUTPUT, "0"),
     ("last", Direction.BACKWARD, Role.GRADIENT, "weight"),
@@ -58,7 +58,7 @@ class Training:
         if not self.step:
             names = list(dict.fromkeys(place[0] for place in SITES))
             batch.nodes = [Node(name, NodeKind.MODULE, "Linear", "") for name in names]
-            batch.sites = [SiteRow(names.index(node), *rest, 0) for node, *rest in SITES]
+            batch.sites = [SiteRow(names.index(p[0]), p[1], p[2], p[3], 0) for p in SITES]
             batch.forms = [Form("fp32", (SIZE,))]
         rows = [_measured(tensor) for tensor in tensors]
         batch.records = {name: np.array([row[name] for row in rows]) for name in STATISTICS}
