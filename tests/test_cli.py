@@ -304,7 +304,7 @@ def test_a_damaged_run_is_refused_in_one_message(
     text = file.read_text()
     changed: dict[str, Any] = {
         "truncate": text[: len(text) // 2],
-        "newer": text.replace('"schema":1', '"schema":99'),
+        "newer": text.replace('"schema":2', '"schema":99'),
         "not json": "hello",
     }
     file.write_text(changed[damage])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msprobe.core.records import record_columns
+from msprobe.core.run import packing
 from msprobe.core.run.streams import Field
 
 #: Goes up when a reader of the version before would read something wrong or not at all.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RUN_FORMAT = "msprobe-run"
 SEGMENT_FORMAT = "msprobe-segment"
 
@@ -55,12 +55,7 @@ CATALOGUE: dict[str, tuple[Field, ...]] = {
 
 #: The files of a segment in the order in which a batch is written to them.
 LINE_FILES = ("stacks", "facts")
-STREAM_FILES = (*CATALOGUE, "records")
-
-
-def record_fields(what: frozenset[str]) -> tuple[Field, ...]:
-    """Gives the columns of a segment's records on disk."""
-    return tuple(Field(c.name, c.dtype, width=c.width) for c in record_columns(what))
+STREAM_FILES = (*CATALOGUE, *packing.TABLES)
 
 
 def rank_folder(run: Path, rank: int) -> Path:

@@ -17,7 +17,7 @@ from msprobe.core.run import layout, tables
 from msprobe.core.run.batch import Event, Fact, RankInfo, RunHeader
 from msprobe.core.run.catalogue import Catalogue, SiteTable
 from msprobe.core.run.decoding import decode
-from msprobe.core.run.record_stream import RecordStream, SegmentRecords, translated
+from msprobe.core.run.record_stream import PLACE_WIDTH, RecordStream, SegmentRecords, translated
 from msprobe.core.run.segment_reader import Commit, SegmentReader, from_members, read_json, step_ends
 
 if TYPE_CHECKING:
@@ -252,16 +252,14 @@ class RankRun:
 
     def record_stream(self) -> RecordStream:
         """Gives the batches that count, to be read piece by piece where all of ``records`` is too much."""
-        batches, segments = [], []
+        batches, segments = [np.empty((0, 2 + PLACE_WIDTH), np.int64)], []
         for i, (end, reader) in enumerate(zip(self._ends, self._segments, strict=True)):
-            spans = reader.record_spans()
-            counted = [
-                (i, c.step, c.rows, *span) for c, span in zip(reader.commits, spans, strict=True) if c.step < end
-            ]
-            batches += counted
+            steps = np.array([commit.step for commit in reader.commits], np.int64)
+            rows = np.column_stack([np.full(len(steps), i), steps, reader.record_places()])
+            batches.append(rows[steps < end])
             numbers = self._catalogue.site_numbers(i), self._catalogue.form_numbers(i)
-            segments.append(SegmentRecords(reader.records_path, reader.what, spans[0][0] if spans else 0, *numbers))
-        return RecordStream(tuple(segments), np.array(batches, np.int64).reshape(-1, 5))
+            segments.append(SegmentRecords(reader.stored_records(), *numbers))
+        return RecordStream(tuple(segments), np.concatenate(batches))
 
     def _segment_records(self, segment: int, columns: tuple[Column, ...]) -> dict[str, NDArray[Any]]:
         reader, numbers = self._segments[segment], self._catalogue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,42 +12,78 @@ import numpy as np
 from msprobe.core.errors import RunError
 from msprobe.core.records import Column, filler, record_columns
 from msprobe.core.run import layout
-from msprobe.core.run.streams import decode
+from msprobe.core.run.packing import RECORDS, TABLES, Packing
+from msprobe.core.run.streams import Encoder, Field, Values, decode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from msprobe.core.run.streams import Values
+#: What ``BatchPlaces`` tells of a batch: how many records, the numbers of the first one and of the first row of values,
+#: and where its part of each table starts and ends.
+PLACE_WIDTH = 3 + 2 * len(TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecords:
+    """The records of one segment as they lie in its files; ``headers`` are the lengths of their headers."""
+
+    folder: Path
+    segment: int
+    what: frozenset[str]
+    headers: Mapping[str, int]
+
+    def read(self, places: NDArray[np.int64]) -> dict[str, Values]:
+        """Gives the columns of ``core.records`` for batches that lie one after the other.
+
+        Raises:
+            RunError: The files are damaged, or do not fit each other.
+        """
+        packing = Packing(self.what)
+        tables = {
+            name: self._decoded(name, packing.fields[name], places[:, 3 + 2 * i : 5 + 2 * i])
+            for i, name in enumerate(TABLES)
+        }
+        seq = np.concatenate([np.empty(0, np.int64), *(np.arange(first, first + n) for n, first in places[:, :2])])
+        try:
+            return packing.unpack(tables, seq, int(places[0, 2]) if len(places) else 0)
+        except (ValueError, IndexError) as error:
+            path = layout.segment_path(self.folder, RECORDS, self.segment)
+            raise RunError(f"{path}: does not fit the other files of its segment; copy the run again") from error
+
+    def _decoded(self, table: str, fields: Sequence[Field], spans: NDArray[np.int64]) -> dict[str, Values]:
+        if not len(spans):
+            return decode(Encoder(fields).header, fields)
+        start, end = int(spans[0, 0]), int(spans[-1, 1])
+        path = layout.segment_path(self.folder, table, self.segment)
+        with path.open("rb") as file:
+            data = file.read(self.headers[table])
+            file.seek(start)
+            data += file.read(end - start)
+        try:
+            return decode(data, fields)
+        except ValueError as error:
+            raise RunError(f"{path}: damaged ({error})") from error
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecords:
-    """The records file of one segment: the length of its header, and its sites' and forms' numbers in the rank."""
+    """The records of one segment, and its sites' and forms' numbers in the rank."""
 
-    path: Path
-    what: frozenset[str]
-    header: int
+    stored: StoredRecords
     site_numbers: NDArray[np.int64]
     form_numbers: NDArray[np.int64]
 
-    def read(self, start: int, end: int) -> dict[str, NDArray[Any]]:
-        """Gives the columns of the batches that lie between two positions of the file."""
-        with self.path.open("rb") as file:
-            data = file.read(self.header)
-            file.seek(start)
-            data += file.read(end - start)
-        try:
-            stored = decode(data, layout.record_fields(self.what))
-        except ValueError as error:
-            raise RunError(f"{self.path}: damaged ({error})") from error
-        return translated(stored, record_columns(self.what), self.site_numbers, self.form_numbers)
+    def read(self, places: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Gives the columns of batches that lie one after the other."""
+        columns = record_columns(self.stored.what)
+        return translated(self.stored.read(places), columns, self.site_numbers, self.form_numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStream:
     """The batches of a rank that count, in order.
 
-    ``batches`` has a row for each: position in ``segments``, step, number of records, start and end in the file.
+    ``batches`` has a row for each: position in ``segments``, step, number of records, and the rest of its place.
     """
 
     segments: tuple[SegmentRecords, ...]
@@ -58,11 +94,12 @@ class RecordStream:
         chosen = np.flatnonzero(which & (self.batches[:, 2] > 0))
         if not len(chosen):
             return
-        segment, _, _, start, end = self.batches[chosen].T
+        segment, places = self.batches[chosen, 0], self.batches[chosen, 2:]
+        start, end = places[:, -2], places[:, -1]
         breaks = np.flatnonzero((np.diff(segment) != 0) | (start[1:] != end[:-1])) + 1
         for part in np.split(np.arange(len(chosen)), breaks):
             number = int(segment[part[0]])
-            records = self.segments[number].read(int(start[part[0]]), int(end[part[-1]]))
+            records = self.segments[number].read(places[part])
             records["segment"] = np.full(len(records["seq"]), number, np.uint16)
             yield records
 

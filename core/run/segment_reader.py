@@ -16,10 +16,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from msprobe.core.errors import RunError, RunVersionError
 from msprobe.core.run import layout
 from msprobe.core.run.batch import Event, Fact, RankInfo, RunHeader
-from msprobe.core.run.streams import Encoder, Field, Values, decode
+from msprobe.core.run.packing import RECORDS, TABLES
+from msprobe.core.run.record_stream import PLACE_WIDTH, StoredRecords
+from msprobe.core.run.streams import Encoder, Values, decode
 from msprobe.core.run.tensors import Shard, StoredTensor
 
 _DataclassT = TypeVar("_DataclassT")
@@ -39,6 +44,8 @@ class Commit:
     crcs: Mapping[str, int]
     #: By kind, the shards: name, first and last seq.
     shards: Mapping[str, list[tuple[str, int, int]]] = field(default_factory=dict)
+    #: Numbers of the first record and of the first row of values.
+    first: Mapping[str, int] = field(default_factory=dict)
 
 
 def from_members(cls: type[_DataclassT], members: Mapping[str, Any]) -> _DataclassT:
@@ -73,6 +80,11 @@ def read_json(path: Path, format_: str) -> dict[str, Any]:
         raise RunVersionError(
             f"{path}: was written by a newer msprobe (schema {schema}, this one reads up to {layout.SCHEMA_VERSION}); "
             "upgrade it: pip install --upgrade msprobe"
+        )
+    if schema < layout.SCHEMA_VERSION:
+        raise RunVersionError(
+            f"{path}: was written by an older msprobe (schema {schema}, this one reads {layout.SCHEMA_VERSION}); "
+            "read it with that version, or record the run again"
         )
     return dict(content)
 
@@ -133,23 +145,35 @@ class SegmentReader:
         return max(path.stat().st_size - (self.commits[-1].ends["records"] if self.commits else header), 0)
 
     def columns(self, table: str) -> dict[str, Values]:
-        """Gives a table's columns; without any batch they are empty."""
-        columns = layout.record_fields(self.what) if table == "records" else layout.CATALOGUE[table]
+        """Gives a table's columns, those of ``records`` as in ``core.records``; without any batch they are empty."""
+        if table == RECORDS:
+            return self.stored_records().read(self.record_places())
+        columns = layout.CATALOGUE[table]
         if not self.commits:
-            return decode(_empty_stream(columns), columns)
+            return decode(Encoder(columns).header, columns)
         try:
             return decode(self._committed(table), columns)
         except ValueError as error:
             raise RunError(f"{layout.segment_path(self.folder, table, self.number)}: damaged ({error})") from error
 
-    @property
-    def records_path(self) -> Path:
-        """The file of the records."""
-        return layout.segment_path(self.folder, "records", self.number)
+    def stored_records(self) -> StoredRecords:
+        """The records as they lie on disk."""
+        first = self.commits[0] if self.commits else None
+        headers = {name: first.ends[name] - first.bytes.get(name, 0) if first else 0 for name in TABLES}
+        return StoredRecords(self.folder, self.number, self.what, headers)
 
-    def record_spans(self) -> list[tuple[int, int]]:
-        """Gives where each batch's records start and end in their file."""
-        return [(c.ends["records"] - c.bytes.get("records", 0), c.ends["records"]) for c in self.commits]
+    def record_places(self) -> NDArray[np.int64]:
+        """Gives where each batch's records are: a row for each commit, see ``record_stream.PLACE_WIDTH``."""
+        places = [
+            (
+                c.rows,
+                c.first["seq"],
+                c.first["values"],
+                *(e for t in TABLES for e in (c.ends[t] - c.bytes.get(t, 0), c.ends[t])),
+            )
+            for c in self.commits
+        ]
+        return np.array(places, np.int64).reshape(-1, PLACE_WIDTH)
 
     def stacks(self) -> list[tuple[str, ...]]:
         """Gives the stacks by number."""
@@ -260,7 +284,3 @@ def _whole_lines(path: Path, data: bytes) -> list[dict[str, Any]]:
                 raise RunError(f"{path}: line {i + 1} is damaged; copy the run again") from error
             break
     return whole
-
-
-def _empty_stream(columns: tuple[Field, ...]) -> bytes:
-    return Encoder(columns).header

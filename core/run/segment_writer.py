@@ -1,6 +1,7 @@
 """One segment of one rank: the files that a process appends its batches to, all of a batch or nothing of it.
 
-A batch is written in the order tensors, stacks, nodes, sites, forms, edges, facts, records, commit. Only the commit
+A batch is written in the order tensors, stacks, nodes, sites, forms, edges, facts, values, counts, checksums,
+records, commit. Only the commit
 makes it part of the run, so whatever a crash tears is not.
 """
 
@@ -21,10 +22,11 @@ import numpy as np
 
 from msprobe.core.errors import RunError, RunVersionError
 from msprobe.core.graph import EdgeSource
-from msprobe.core.records import HAS, Status, filler, record_columns
+from msprobe.core.records import HAS, Status
 from msprobe.core.run import layout
 from msprobe.core.run.files import AppendFile, create_whole
-from msprobe.core.run.streams import Encoder, Values
+from msprobe.core.run.packing import TABLES, Packing, Table
+from msprobe.core.run.streams import Encoder
 from msprobe.core.run.tensors import StoredTensor, shards, write_shard
 from msprobe.core.sites import Direction, Role
 
@@ -46,19 +48,19 @@ class SegmentWriter:
     """
 
     def __init__(self, run: Path, *, rank: RankInfo, header: RunHeader, what: frozenset[str]) -> None:
-        self._columns = record_columns(what)
+        self._packing = Packing(what)
         self._storable = np.uint8(HAS["tensors"] + sum(HAS[name] for name in what if name != "tensors"))
         _create_run(run, header)
         self.folder = layout.rank_folder(run, rank.rank)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.number = _claim(self.folder, rank, header, what)
-        tables = {**layout.CATALOGUE, "records": layout.record_fields(what)}
+        tables = {**layout.CATALOGUE, **self._packing.fields}
         self._encoders = {name: Encoder(tables[name]) for name in layout.STREAM_FILES}
         names = (*layout.LINE_FILES, *layout.STREAM_FILES, "events", "commits")
         self._files = {name: AppendFile(layout.segment_path(self.folder, name, self.number)) for name in names}
         for name, encoder in self._encoders.items():
             self._files[name].append(encoder.header)
-        self._counts = {"shards": 0, "stacks": 0}
+        self._counts = {"shards": 0, "stacks": 0, "values": 0}
 
     def append(self, batch: Batch) -> None:
         """Writes a batch without its events and commits it.
@@ -72,7 +74,8 @@ class SegmentWriter:
         written: list[Path] = []
         try:
             saved = self._save(batch, written)
-            payloads = self._encode(batch)
+            records, num_values = self._pack(batch)
+            payloads = self._encode(batch, records)
             for name, payload in payloads.items():
                 self._files[name].append(payload)
             self._commit(batch, payloads, saved)
@@ -80,6 +83,7 @@ class SegmentWriter:
             self._take_back(lengths, written)
             raise
         self._counts["stacks"] += len(batch.stacks)
+        self._counts["values"] += num_values
 
     def note(self, events: Iterable[Event]) -> None:
         """Writes events; they need no commit, a whole line is valid.
@@ -112,38 +116,36 @@ class SegmentWriter:
                 saved.setdefault(kind, []).append([name, min(seqs), max(seqs)])
         return saved
 
-    def _encode(self, batch: Batch) -> dict[str, bytes]:
+    def _encode(self, batch: Batch, records: dict[str, Table]) -> dict[str, bytes]:
         """Gives what each file grows by, in the order of writing; files that do not grow are left out."""
         first = self._counts["stacks"]
         lines = {
             "stacks": [_line({"stack": first + i, "frames": frames}) for i, frames in enumerate(batch.stacks)],
             "facts": [_line(_members(fact)) for fact in batch.facts],
         }
-        tables = {name: (_ENCODED[name](getattr(batch, name)), len(getattr(batch, name))) for name in _ENCODED}
-        tables["records"] = (self._record_columns(batch), len(batch))
+        tables: dict[str, Table] = {n: (_ENCODED[n](getattr(batch, n)), len(getattr(batch, n))) for n in _ENCODED}
+        tables |= {name: records[name] for name in TABLES}
         payloads = {"stacks": b"".join(lines["stacks"])}
         for name, (columns, length) in tables.items():
-            if name == "records":
+            if name == TABLES[0]:
                 payloads["facts"] = b"".join(lines["facts"])
             payloads[name] = self._encoders[name].encode(columns, length) if length else b""
         return {name: payload for name, payload in payloads.items() if payload}
 
-    def _record_columns(self, batch: Batch) -> dict[str, Values]:
-        columns: dict[str, Values] = {}
-        for column in self._columns:
-            values = batch.records.get(column.name)
-            if values is None:
-                shape = (len(batch), column.width) if column.width else (len(batch),)
-                values = np.full(shape, filler(column), column.dtype)
-            columns[column.name] = values
-        columns["has"] = np.asarray(columns["has"]).astype(np.uint8) & self._storable
-        return columns
+    def _pack(self, batch: Batch) -> tuple[dict[str, Table], int]:
+        records, length = dict(batch.records), len(batch)
+        if length and not np.array_equal(records["seq"], int(records["seq"][0]) + np.arange(length)):
+            raise ValueError("the records of a batch must be numbered one after the other")
+        if "has" in records:
+            records["has"] = np.asarray(records["has"]).astype(np.uint8) & self._storable
+        return self._packing.pack(records, length, self._counts["values"])
 
     def _commit(self, batch: Batch, payloads: dict[str, bytes], saved: dict[str, list[list[Any]]]) -> None:
         commit = {
             "step": batch.step,
             "complete": batch.complete,
             "rows": len(batch),
+            "first": {"seq": int(batch.records["seq"][0]) if len(batch) else 0, "values": self._counts["values"]},
             "time": time.time(),
             "ends": {name: self._files[name].length for name in (*layout.LINE_FILES, *layout.STREAM_FILES)},
             "bytes": {name: len(payload) for name, payload in payloads.items()},
@@ -256,6 +258,11 @@ def _check_version(path: Path) -> None:
         raise RunVersionError(
             f"{path}: a newer msprobe records here (schema {schema}, this one writes {layout.SCHEMA_VERSION}); "
             "give another directory or upgrade msprobe"
+        )
+    if schema < layout.SCHEMA_VERSION:
+        raise RunVersionError(
+            f"{path}: an older msprobe recorded here (schema {schema}, this one writes {layout.SCHEMA_VERSION}); "
+            "give another directory"
         )
 
 

@@ -218,7 +218,7 @@ def test_two_hundred_thousand_sites_open_within_a_second(tmp_path, start_writer)
     }
     records |= {name: np.zeros(count) for name in ("form", "status", "has", "norm")} | {"tensor": np.full(count, -1)}
     batches = [Batch(0, nodes, sites, [Form("fp32", (1,))], records={n: c[:100] for n, c in records.items()})]
-    batches += [Batch(0, records={n: c[100 + i :: 50] for n, c in records.items()}) for i in range(50)]
+    batches += [Batch(0, records={n: c[i : i + 4000] for n, c in records.items()}) for i in range(100, count, 4000)]
     written(start_writer(tmp_path / "run"), *batches)
 
     begin = time.process_time()
@@ -284,7 +284,7 @@ def test_tensors_of_dropped_files_are_told_by_name(tmp_path, start_writer, new_b
         (lambda p: p.mkdir() or (p / "run.json").write_text('{"form'), "run.json: damaged"),
         (lambda p: p.mkdir() or (p / "run.json").write_text("[]"), "run.json: damaged"),
         (lambda p: p.mkdir() or (p / "run.json").write_bytes(b"\0" * 50), "run.json: damaged"),
-        (lambda p: p.mkdir() or (p / "run.json").write_text('{"format": "x", "schema": 1}'), "not written by msprobe"),
+        (lambda p: p.mkdir() or (p / "run.json").write_text('{"format": "x", "schema": 2}'), "not written by msprobe"),
     ],
 )
 def test_what_is_no_run_is_refused_clearly(tmp_path, make, message):
@@ -295,7 +295,7 @@ def test_what_is_no_run_is_refused_clearly(tmp_path, make, message):
 
 
 def test_empty_run_is_refused_clearly(tmp_path):
-    content = {"format": "msprobe-run", "schema": 1, "started": 0, "header": {}}
+    content = {"format": "msprobe-run", "schema": 2, "started": 0, "header": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
 
     with pytest.raises(RunError, match="empty run"):
@@ -313,10 +313,21 @@ def test_missing_rank_is_refused_clearly(tmp_path, start_writer, new_batch):
 def test_newer_version_says_what_to_do(tmp_path, start_writer, new_batch, file):
     written(start_writer(tmp_path / "run"), new_batch(0))
     path = tmp_path / "run" / file
-    path.write_text(path.read_text().replace('"schema":1', '"schema":2'))
+    path.write_text(path.read_text().replace('"schema":2', '"schema":3'))
 
-    with pytest.raises(RunVersionError, match=r"newer msprobe \(schema 2, this one reads up to 1\); upgrade"):
+    with pytest.raises(RunVersionError, match=r"newer msprobe \(schema 3, this one reads up to 2\); upgrade"):
         open_run(tmp_path / "run").rank(0)
+
+
+def test_older_version_says_what_to_do(tmp_path, start_writer, new_batch):
+    written(start_writer(tmp_path / "run"), new_batch(0))
+    path = tmp_path / "run" / "run.json"
+    path.write_text(path.read_text().replace('"schema":2', '"schema":1'))
+
+    with pytest.raises(RunVersionError, match=r"older msprobe \(schema 1, this one reads 2\); read it with"):
+        open_run(tmp_path / "run")
+    with pytest.raises(RunVersionError, match=r"older msprobe recorded here \(schema 1.*give another directory"):
+        start_writer(tmp_path / "run")
 
 
 def test_a_second_recording_into_a_run_says_that_it_is_added(tmp_path, start_writer, new_batch):
