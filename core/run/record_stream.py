@@ -18,7 +18,7 @@ from msprobe.core.run.streams import Encoder, Field, Values, decode
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: What ``BatchPlaces`` tells of a batch: how many records, the numbers of the first one and of the first row of values,
+#: How wide the place of a batch is: how many records, the numbers of the first one and of the first row of values,
 #: and where its part of each table starts and ends.
 PLACE_WIDTH = 3 + 2 * len(TABLES)
 

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msprobe.core.errors import RunError, RunVersionError
 from msprobe.core.run import layout
@@ -26,6 +25,9 @@ from msprobe.core.run.packing import RECORDS, TABLES
 from msprobe.core.run.record_stream import PLACE_WIDTH, StoredRecords
 from msprobe.core.run.streams import Encoder, Values, decode
 from msprobe.core.run.tensors import Shard, StoredTensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _DataclassT = TypeVar("_DataclassT")
 

@@ -44,8 +44,9 @@ def test_any_records_come_back_bit_for_bit(what, length, seed, first_row):
     for column in record_columns(what):
         if column.name == "tensor" and "tensors" not in what:
             continue
-        assert back[column.name].dtype == column.dtype
-        assert back[column.name].tobytes() == records[column.name].tobytes()
+        values = np.asarray(back[column.name])
+        assert values.dtype == column.dtype
+        assert values.tobytes() == records[column.name].tobytes()
 
 
 def test_equal_rows_stand_once_in_the_order_of_their_first():
