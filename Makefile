@@ -37,8 +37,9 @@ format: $(INSTALLED) ## format the code and mend what ruff can mend
 docs: $(INSTALLED) ## write the generated parts of docs/
 	$(BIN)/cog -r -I . docs/cli.md docs/configuration.md docs/plugins.md
 
-web: ## build the pages
-	@echo "There are no pages yet; they come with the web app. Tables and one static page: msprobe compare --format html"
+web: $(INSTALLED) ## build the pages of msprobe view, and check their types and units (needs Node.js 20)
+	$(BIN)/python hatch_build.py pages
+	cd visualizers/web/client && npm test
 
 bench: $(INSTALLED) ## what recording costs (docs/benchmarks.md), PrecisionBench in small, speed of comparing
 	$(BIN)/python -m benchmarks.recording --page docs/benchmarks.md

@@ -1,9 +1,12 @@
-"""Compiles the kernels in core/kernels/source while the package is built or installed; run alone, in the checkout.
+"""Compiles the kernels of core/kernels/source and builds the pages of visualizers/web while the package is built.
 
 A wheel that holds them bears the platform's tag and no Python's: the library is plain C that ctypes loads. An editable
 install has it beside its sources. Where no compiler is found the package is built without: NumPy does the work then.
 
-    python hatch_build.py     # after changing the C code in a checkout
+The pages are built where Node.js is, and packed into wheel and source archive, so that who installs these needs none.
+
+    python hatch_build.py           # after changing the C code in a checkout
+    python hatch_build.py pages     # after changing the TypeScript (make web)
     # a wheel for Arm, on another machine:
     CC=aarch64-linux-gnu-gcc _PYTHON_HOST_PLATFORM=linux-aarch64 python -m hatchling build -t wheel
 """
@@ -38,8 +41,19 @@ AVX512: Final = (*AVX2, *(f"-mavx512{part}" for part in ("f", "dq", "bw", "vl"))
 INSTRUCTIONS: Final = {"avx2": AVX2, "avx512": AVX512}
 
 
+#: Where the TypeScript is, and what it is built into.
+CLIENT: Final = Path("visualizers/web/client")
+PAGES: Final = Path("visualizers/web/pages")
+#: What identifies the sources of the pages that were built.
+STAMP: Final = "sources.txt"
+
+
 class CompilingError(Exception):
     """Tells why there are no kernels."""
+
+
+class PagesError(Exception):
+    """Tells why there are no pages."""
 
 
 def compiler() -> list[str]:
@@ -102,13 +116,60 @@ def _run(command: list[str]) -> None:
         raise CompilingError(f"{shlex.join(command)} failed:\n{done.stderr}")
 
 
-class KernelsHook(BuildHookInterface):  # type: ignore[misc,valid-type] # hatchling may be absent
-    """Adds the library to wheels and to editable installs."""
+def pages_digest(root: Path) -> str:
+    """Identifies the sources of the pages."""
+    client = root / CLIENT
+    files = [*client.glob("*.json"), *client.glob("*.ts"), client / "index.html", *(client / "src").rglob("*.*")]
+    texts = [path.read_bytes() for path in sorted(files) if path.is_file()]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+
+
+def build_pages(root: Path) -> None:
+    """Builds the pages, unless they were built from these sources already."""
+    client, pages = root / CLIENT, root / PAGES
+    stamp = pages / STAMP
+    if stamp.is_file() and (not client.is_dir() or stamp.read_text().strip() == pages_digest(root)):
+        return
+    if not client.is_dir():
+        raise PagesError(f"{CLIENT} is not there")
+    npm = shutil.which("npm")
+    if npm is None:
+        raise PagesError("no npm (Node.js 20 or newer builds the pages)")
+    for command in ([npm, "ci", "--no-audit", "--no-fund"], [npm, "run", "build"]):
+        done = subprocess.run(command, cwd=client, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PagesError(f"{shlex.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    stamp.write_text(pages_digest(root) + "\n")
+
+
+class BuildHook(BuildHookInterface):  # type: ignore[misc,valid-type] # hatchling may be absent
+    """Adds the library to wheels and to editable installs, and the pages to all archives."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compiles before the archive is packed; ``version`` is ``editable`` or ``standard``."""
+        """Builds both before the archive is packed; ``version`` is ``editable`` or ``standard``."""
+        self._add_pages(version, build_data)
+        if self.target_name == "wheel":
+            self._add_library(version, build_data)
+
+    def _add_pages(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        try:
+            build_pages(root)
+        except PagesError as reason:
+            self.app.display_warning(
+                f"msprobe is built without its pages: msprobe view will not work. Reason: {reason}"
+            )
+            return
+        if version == "editable":
+            return
+        prefix = "msprobe/" if self.target_name == "wheel" else ""
+        for file in sorted((root / PAGES).rglob("*")):
+            if file.is_file():
+                build_data["force_include"][str(file)] = f"{prefix}{file.relative_to(root).as_posix()}"
+
+    def _add_library(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
         if version == "editable":
             target = root / FOLDER / LIBRARY
@@ -137,6 +198,9 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc,valid-type] # hatchl
 if __name__ == "__main__":
     here = Path(__file__).parent
     try:
-        compile_library(here, here / FOLDER / LIBRARY)
-    except CompilingError as failed:
+        if sys.argv[1:] == ["pages"]:
+            build_pages(here)
+        else:
+            compile_library(here, here / FOLDER / LIBRARY)
+    except (CompilingError, PagesError) as failed:
         sys.exit(f"error: {failed}")

@@ -32,6 +32,7 @@ PAIR_COLUMNS: dict[str, str] = {
     "step": "optimizer step",
     "micro_step": "forward-backward pass inside the step",
     "order": "sequence number of the candidate's record (the reference's where it has none): order of execution",
+    "reference_order": "sequence number of the reference's record; -1 where it has none",
     "candidate_node": "path of the node in the candidate; empty when it has none",
     "reference_node": "path of the node in the reference; empty when it has none",
     "direction": "forward, backward, recompute or update",

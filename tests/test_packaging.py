@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 PACKED = ("core", "adapters", "comparators", "visualizers")
 #: What the build hook compiles, where it finds a compiler.
 LIBRARY = "msprobe/core/kernels/_kernels.so"
+#: What the build hook makes of the TypeScript, where it finds npm; the wheel holds it instead of the sources.
+CLIENT, PAGES = "visualizers/web/client/", "visualizers/web/pages"
 LEFT_OUT = ("__pycache__", ".pyc", ".DS_Store")
 #: At the top of the source archive, beside the folders.
 TOP_FILES = {
@@ -63,13 +66,22 @@ def _tree(folder: str) -> set[str]:
     return {name for name in listed if (ROOT / name).is_file() and not (ROOT / name).is_symlink()}
 
 
+def _pages() -> set[str]:
+    """Lists the built pages, which git ignores; archives are built first, and build them."""
+    built = {path.relative_to(ROOT).as_posix() for path in (ROOT / PAGES).rglob("*") if path.is_file()}
+    if shutil.which("npm"):
+        assert f"{PAGES}/index.html" in built
+    return built
+
+
 def _wheel_names(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
 def test_the_wheel_holds_the_tree_under_its_import_names(archives: Path) -> None:
-    expected = {f"msprobe/{name}" for folder in PACKED for name in _tree(folder)}
+    tree = {name for folder in PACKED for name in _tree(folder) if not name.startswith(CLIENT)}
+    expected = {f"msprobe/{name}" for name in tree | _pages()}
     expected |= {*_tree("msprobe"), "msprobe/plugins.toml"}
     info = f"msprobe-{msprobe.__version__}.dist-info"
     expected |= {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
@@ -114,7 +126,13 @@ def test_the_source_archive_holds_each_file_once(archives: Path) -> None:
     assert not [member.name for member in members if member.issym() or member.islnk()]
     names = {PurePosixPath(*PurePosixPath(m.name).parts[1:]).as_posix() for m in members if m.isfile()}
     expected = {name for folder in ("msprobe", *PACKED) for name in _tree(folder)}
-    assert names == expected | TOP_FILES
+    assert names == expected | TOP_FILES | _pages()
+
+
+@pytest.mark.skipif(not shutil.which("npm"), reason="no npm")
+def test_the_pages_are_small() -> None:
+    script = b"".join(path.read_bytes() for path in sorted((ROOT / PAGES / "assets").iterdir()))
+    assert len(gzip.compress(script)) < 150_000
 
 
 def test_a_wheel_from_the_source_archive_is_the_same(archives: Path, tmp_path: Path) -> None:

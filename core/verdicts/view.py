@@ -30,6 +30,7 @@ def pair_columns(judged: Judged) -> dict[str, NDArray[Any]]:
         "step": table.step,
         "micro_step": table.micro_step,
         "order": table.order,
+        "reference_order": np.where(table.reference.present, table.reference.seq, -1),
         "direction": np.array(DIRECTIONS, dtype=object)[facts.direction[table.site].astype(int)],
         "role": np.array(ROLES, dtype=object)[facts.role[table.site].astype(int)],
         "argument": facts.argument[table.site],

@@ -20,6 +20,7 @@ from msprobe.core.suggestions import closest
 COMMANDS: dict[str, str] = {
     "record": "run a training script and record what its models compute",
     "compare": "compare two runs and name the first wrong tensor",
+    "view": "show two runs side by side in the browser",
     "info": "show what a run holds, or in what the circumstances of two runs differ",
     "plugins": "list adapters, comparators and visualizers, and what they lack",
     "demo": "record two small trainings, one with a bug, and find it",
@@ -36,6 +37,7 @@ commands:
 examples:
   msprobe record --out runs/a -- python train.py    # record; the script needs no change
   msprobe compare runs/a runs/b                     # which tensor is the first wrong one?
+  msprobe view runs/a runs/b --open                 # look at it in the browser
   msprobe info runs/a                               # how big is it, what does it hold?
   msprobe COMMAND --help                            # options and examples of a command
 

@@ -167,7 +167,7 @@ def _add_showing(made: Parser) -> None:
         type=comma_words,
         default=["table"],
         metavar="NAMES",
-        help="table, html, markdown, csv, json, junit, parquet, xlsx, or another package's; default table",
+        help="table, html, web, markdown, csv, json, junit, parquet, xlsx, or another package's; default table",
     )
     group.add_argument("--limit", type=natural, metavar="N", help="rows of the table; 0: none, only the story")
     group.add_argument("--quiet", action="store_true", help="print only the verdict")

@@ -1,0 +1,107 @@
+"""What the panel of a node shows: every tensor of the pair, its statistics on both sides, its error and its bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msprobe.core.comparison import SHOWN_STATISTICS
+from msprobe.visualizers.rows import is_absent, one_sided, side_value
+from msprobe.visualizers.web.graph_view import errors_of, number, shown_path
+from msprobe.visualizers.wording import printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from msprobe.visualizers.web.selection import PairIndex, Selection
+
+#: A node called very often has more rows than a table is good for; the worst are shown.
+_MOST_ROWS = 400
+
+#: How many steps the history holds.
+_MOST_STEPS = 2000
+
+_SIDES = ("candidate", "reference")
+
+
+def panel(index: PairIndex, selection: Selection, candidate: int, reference: int) -> dict[str, Any]:
+    """Gives the table of a pair of nodes; a side of -1 is not there."""
+    own = _rows_of(index, candidate, reference)
+    chosen = own[index.rows(selection)[own]]
+    shown, left = chosen, 0
+    if len(chosen) > _MOST_ROWS:
+        worst = np.argsort(index.severity[chosen], kind="stable")[:_MOST_ROWS]
+        shown, left = chosen[np.sort(worst)], len(chosen) - _MOST_ROWS
+    reasons = sorted({(str(index.pairs["match_reason"][r]), float(index.pairs["match_confidence"][r])) for r in own})
+    return {
+        "c": _head(index, 0, candidate),
+        "r": _head(index, 1, reference),
+        "rows": [row_data(index, int(row)) for row in shown],
+        "left_out": left,
+        "elsewhere": len(own) - len(chosen),
+        "matched_by": [{"reason": printable(text), "confidence": number(sure)} for text, sure in reasons if text],
+        "history": history(index, own),
+    }
+
+
+def _rows_of(index: PairIndex, candidate: int, reference: int) -> NDArray[np.int64]:
+    masks = [index.nodes[side] == node for side, node in enumerate((candidate, reference)) if node > 0]
+    if not masks:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.logical_or.reduce(masks))
+
+
+def _head(index: PairIndex, side: int, node: int) -> dict[str, Any] | None:
+    if node <= 0:
+        return None
+    tree = index.trees[side]
+    return {"id": node, "path": shown_path(index, side, node), "class": printable(tree.classes[node])}
+
+
+def row_data(index: PairIndex, row: int) -> dict[str, Any]:
+    """Gives one row of the pair table as plain data."""
+    pairs = index.pairs
+    calls = [int(pairs[f"{side}_call"][row]) for side in _SIDES]
+    return {
+        "row": row,
+        "severity": int(index.severity[row]),
+        "direction": str(pairs["direction"][row]),
+        "role": str(pairs["role"][row]),
+        "argument": printable(str(pairs["argument"][row])),
+        "calls": calls,
+        **{name: int(pairs[name][row]) for name in ("step", "rank", "micro_step")},
+        "sides": [_side(index, row, side) for side in _SIDES],
+        **errors_of(index, row),
+        "error_kind": str(pairs["error_kind"][row]),
+        "bound_source": str(pairs["bound_source"][row]),
+        "reason": printable(str(pairs["reason"][row])),
+        "note": printable(str(pairs["note"][row])),
+        "one_sided": one_sided(pairs, row),
+    }
+
+
+def _side(index: PairIndex, row: int, side: str) -> dict[str, Any] | None:
+    pairs = index.pairs
+    if is_absent(pairs, row, side):
+        return None
+    values: dict[str, Any] = {
+        "dtype": str(pairs[f"{side}_dtype"][row]),
+        "shape": str(pairs[f"{side}_shape"][row]),
+    }
+    for name in SHOWN_STATISTICS:
+        value = side_value(pairs, row, side, name)
+        values[name] = None if value is None else number(value)
+    return values
+
+
+def history(index: PairIndex, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Gives the worst row of each step, in order."""
+    steps = index.pairs["step"][rows]
+    found = []
+    for step in np.unique(steps)[:_MOST_STEPS].tolist():
+        here = rows[steps == step]
+        excess = np.nan_to_num(index.excess[here], nan=-1.0)
+        worst = int(here[np.lexsort((-excess, index.severity[here]))[0]])
+        found.append({"step": step, "severity": int(index.severity[worst]), **errors_of(index, worst)})
+    return found
