@@ -14,7 +14,6 @@ Bits are zero-extended to 64; a complex number is two elements, real part first.
 from __future__ import annotations
 
 import functools
-import math
 import threading
 import zlib
 from collections.abc import Iterator
@@ -86,20 +85,6 @@ def checksums_of(values: Array, *, offset: int = 0, indices: Array | None = None
     """Gives the checksums of an array of a dtype that NumPy has; see ``checksums``."""
     bits, dtype = bits_of(values)
     return checksums(bits, dtype, offset=offset, indices=indices)
-
-
-def row_and_column_sums(bits: Array, dtype: str) -> tuple[Words, Words]:
-    """Gives the content sum of each row and each column, for tensors of two and more dimensions.
-
-    Rows are the entries of the first dimension, columns those of all others together. Both are sums of words that do
-    not depend on position, so concatenated, interleaved and transposed weights show as the same sums in other places.
-    """
-    if bits.ndim < 2:
-        raise ValueError(f"row and column sums need two dimensions or more, not shape {bits.shape}")
-    words = canonical_words(bits, dtype).reshape(bits.shape[0], math.prod(bits.shape[1:]))
-    words = words + np.uint64(CONTENT_KEY)
-    mix_in_place(words, np.empty_like(words))
-    return words.sum(axis=1, dtype=np.uint64), words.sum(axis=0, dtype=np.uint64)
 
 
 def crc32(data: Array) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msprobe.core.comparison import Comparison, ContextDifference, Finding, RunIdentity, Summary
 from msprobe.core.errors import ComparisonError
-from msprobe.core.matching.content import parameter_content
-from msprobe.core.matching.mapping import Mapping, read_mapping
+from msprobe.core.matching.mapping_file import read_mapping
 from msprobe.core.matching.micro_steps import whole_steps
-from msprobe.core.matching.nodes import match_nodes
+from msprobe.core.matching.pairing import PairedRanks, combine, find_pairs
 from msprobe.core.matching.rows import match_rows
 from msprobe.core.matching.sites import match_sites
 from msprobe.core.merging.sides import SIDES, AnyRank, AnyRun, Sides, bring_together, check_replicas, like, settle
@@ -31,7 +30,8 @@ from msprobe.core.verdicts.tensors import TensorReader, compare_columns
 from msprobe.core.verdicts.view import pair_columns
 
 if TYPE_CHECKING:
-    from msprobe.core.run.reader import RankRun, Run
+    from msprobe.core.matching.mapping import Mapping
+    from msprobe.core.run.reader import Run
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -136,18 +136,15 @@ def _match(
 
 
 def _match_rank(first: AnyRank, second: AnyRank, rank: int, scope: Scope, rules: Mapping | None) -> RankMatch:
-    candidate, reference = cast("RankRun", first), cast("RankRun", second)  # all ranks as one read like one
-    nodes = match_nodes(
-        candidate.nodes,
-        reference.nodes,
-        mapping=rules,
-        candidate_content=parameter_content(candidate),
-        reference_content=parameter_content(reference),
-    )
-    sites = match_sites(candidate, reference, nodes)
+    pairs = find_pairs(first, second, rules)
+    sites = match_sites(first, second, pairs)
     settle(first, second, sites, scope.steps)
-    left, right, joined = whole_steps(candidate, reference, sites, scope.steps)
-    return RankMatch(rank, left, right, nodes, sites, match_rows(left, right, sites, scope.steps), joined)
+    paired = PairedRanks(first, second, pairs)
+    if pairs.groups:
+        paired = combine(first, second, pairs)
+        sites = match_sites(paired.candidate, paired.reference, paired.nodes)
+    left, right, joined = whole_steps(paired.candidate, paired.reference, sites, scope.steps)
+    return RankMatch(rank, left, right, paired.nodes, sites, match_rows(left, right, sites, scope.steps), joined)
 
 
 def _refuse_different_models(
@@ -156,7 +153,7 @@ def _refuse_different_models(
     modules = paired = 0
     for match in matches:
         for index, node in enumerate(match.candidate.nodes):
-            if node.kind is NodeKind.MODULE and node.path:
+            if node.kind is NodeKind.MODULE and node.path and index not in match.nodes.ignored_candidate:
                 modules += 1
                 paired += bool(match.nodes.partner[index] >= 0)
     if modules and paired < constants.min_paired_modules * modules:
@@ -176,7 +173,8 @@ def _measured_against(  # two runs and what was settled for the main pair
     table = _match(run, other, scope, rules, constants)
     if not table.matched.any():
         raise ComparisonError(f"{run.path} has no record in common with {other.path}.")
-    return table, measure_errors(table, TensorReader(table).measure, bar)
+    reader = TensorReader(table)
+    return table, measure_errors(table, reader.measure, bar, reader.content_vectors)
 
 
 # --- the result

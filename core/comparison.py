@@ -49,7 +49,8 @@ PAIR_COLUMNS: dict[str, str] = {
     "verdict": "equal, normal, introduced, suspect, inherited, inconclusive or unmatched",
     "reason": "why this verdict",
     "error": "relative L2 error of candidate against reference; NaN when it cannot be computed",
-    "error_kind": "what the error was computed from: tensor, sketch, statistics, checksum; empty when it was not",
+    "error_kind": "what the error was computed from: tensor, sketch, statistics, checksum, limits, empty, or order "
+    "(the same elements, elsewhere); empty text when it was not",
     "error_eps": "the error in units of the unit roundoff of the coarser format",
     "bound": "the error that rounding and the inputs' errors explain; NaN when unknown",
     "bound_source": "where the bound comes from: local, noise, golden, optimizer, exact, format",

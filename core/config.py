@@ -51,6 +51,7 @@ class RecordConfig(BaseModel):
     control: StrictBool | StrictStr = False
     stacks: StrictBool = False
     trace: StrictBool = True
+    vectors: StrictBool = True
     allow_decompile: StrictBool = False
     start_step: StrictInt = 0
     tensor_budget: StrictInt | StrictStr = 0

@@ -82,7 +82,12 @@ def read_document(path: str | Path) -> Document:
     return reader(path, text)
 
 
+#: A path with placeholders, unquoted, as an entry of a list in brackets: YAML would take its braces for a table.
+_BARE_PATH = re.compile(r"(?P<before>[\[,]\s*)(?P<path>[^\s\[\],'\"{}:]*\{\w+\}[^\s\[\],'\":]*)(?=\s*[,\]])")
+
+
 def _read_yaml(path: Path, text: str) -> Document:
+    text = _BARE_PATH.sub(r'\g<before>"\g<path>"', text)
     for number, line in enumerate(text.splitlines(), 1):
         if re.match(r" *\t\s*\S", line):
             raise ConfigError(f"{path}:{number}: a tab indents this line; YAML wants spaces.")

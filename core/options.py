@@ -62,6 +62,7 @@ class OptionValues(TypedDict, total=False):
     control: bool | str
     stacks: bool
     trace: bool
+    vectors: bool
     allow_decompile: bool
     start_step: int
     tensor_budget: int | str
@@ -127,6 +128,9 @@ class RecordOptions:
     stacks: bool = False
     #: Follow data flow through operators in the first recorded step.
     trace: bool = True
+    #: Keep content sums of the rows and columns of parameters in the first recorded step, which recognise fused and
+    #: transposed weights (``core.content_vectors``).
+    vectors: bool = True
     #: Allow op level to take compiled regions apart; the run is then marked altered.
     allow_decompile: bool = False
     #: The number of the first step.
@@ -376,7 +380,7 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     **dict.fromkeys(("alerts", "on_alert"), _callables),
     "dump_on_alert": _count,
     "control": _control,
-    **dict.fromkeys(("stacks", "trace", "allow_decompile"), _flag),
+    **dict.fromkeys(("stacks", "trace", "vectors", "allow_decompile"), _flag),
     "start_step": _count,
     "tensor_budget": parse_size,
     "queue_bytes": parse_size,

@@ -111,6 +111,9 @@ class Reducer(Protocol):
 
     A reducer may also have ``measure_plain(tensor, what) -> tuple[Form, int] | None``: ``describe`` and ``measure`` in
     one, for tensors where that is quicker; None where it is not.
+
+    A reducer whose adapter asks for "vectors" of parameters also has ``vectors(tensor) -> RowSnapshot``:
+    ``core.content_vectors`` under the names of ``VECTORS``.
     """
 
     def describe(self, tensor: Any) -> Form: ...

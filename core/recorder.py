@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msprobe.core.content_vectors import has_vectors
 from msprobe.core.events import EventLog, FactLog
 from msprobe.core.pending import PendingRecords
 from msprobe.core.records import HAS, Status
@@ -303,6 +304,8 @@ class Recorder:
         if "rows" in what:
             self._row_copies.append((seq, self._reducer.rows(tensor)))
             rows_seq = seq
+        if "vectors" in what and has_vectors(form.shape, form.dtype):
+            self._row_copies.append((seq, self._reducer.vectors(tensor)))  # type: ignore[attr-defined]  # see Reducer
         if "tensors" in what:
             if self._copy(seq, tensor):
                 tensor_seq = seq
@@ -311,7 +314,7 @@ class Recorder:
         return number, _MEASURED_STATUS, has, tensor_seq, rows_seq, slot
 
     def _plan(self, what: frozenset[str]) -> tuple[int, frozenset[str]]:
-        plan = sum(HAS[name] for name in what), what & _MEASURED
+        plan = sum(HAS[name] for name in what if name in HAS), what & _MEASURED
         self._has[what] = plan
         return plan
 

@@ -82,6 +82,10 @@ WHAT: tuple[str, ...] = ("statistics", "sketch", "rows", "checksums", "tensors")
 HAS: dict[str, int] = {name: 1 << i for i, name in enumerate(WHAT)}
 
 
+#: Names under which content sums of rows and columns are saved beside row statistics (``core.content_vectors``).
+VECTORS: tuple[str, ...] = ("row_sums", "column_sums")
+
+
 def filler(column: Column) -> float | int:
     """Gives the value that stands in a column where nothing was kept: NaN, -1, or for unsigned columns 0."""
     kind = column.dtype.rstrip("0123456789")

@@ -89,6 +89,21 @@ def checksums(values: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
     return positional, content
 
 
+def content_vectors(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums the content of rows and columns as ``core.content_vectors`` does; int64 vectors that hold the 64 bits."""
+    dtype = NAMES[values.dtype]
+    matrix = values.resolve_neg().reshape(values.shape[0], -1)
+    rows = torch.zeros(matrix.shape[0], dtype=torch.int64, device=values.device)
+    columns = torch.zeros(matrix.shape[1], dtype=torch.int64, device=values.device)
+    step = max(1, BLOCK // max(1, matrix.shape[1]))
+    for start in range(0, matrix.shape[0], step):
+        words = canonical_words(matrix[start : start + step].contiguous(), dtype)
+        mix_(words.add_(_signed(CONTENT_KEY)))
+        rows[start : start + step] = words.sum(1)
+        columns += words.sum(0)
+    return rows, columns
+
+
 def canonical_words(piece: Tensor, dtype: str) -> Tensor:
     """Extends the bits of each element to int64 words in which every NaN looks the same."""
     size = piece.element_size()

@@ -11,11 +11,15 @@ from torch import Tensor
 
 from msprobe.adapters.pytorch import forms
 from msprobe.adapters.pytorch.device_statistics import real_blocks
-from msprobe.adapters.pytorch.dtypes import TORCH_DTYPES
+from msprobe.adapters.pytorch.dtypes import NAMES, TORCH_DTYPES
+from msprobe.core.content_vectors import content_vectors as core_content_vectors
+from msprobe.core.content_vectors import vectors_of_memory
 from msprobe.core.kernels.arrays import FORMATS, Result, measure_memory
 from msprobe.core.statistics import BLOCK, flat_blocks, real_elements
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from msprobe.core.sites import Form
 
 Array = NDArray[Any]
@@ -99,6 +103,13 @@ def measure(values: Tensor, what: int, offset: int = 0) -> Result | None:
     written = _written_out(values)
     strides = None if written.is_contiguous() else written.stride()
     return measure_memory(written.data_ptr(), form, what, written.shape, strides, offset * form[1])
+
+
+def content_vectors(values: Tensor) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Sums the content of rows and columns of a real tensor (``core.content_vectors``)."""
+    whole, dtype = _written_out(values).contiguous(), NAMES[values.dtype]
+    found = vectors_of_memory(whole.data_ptr(), dtype, tuple(whole.shape))
+    return core_content_vectors(bits(whole), dtype) if found is None else found
 
 
 def flat(values: Tensor) -> Tensor:

@@ -192,7 +192,8 @@ class Parameters:
 
     def _what(self, watched: WatchedModule) -> frozenset[str]:
         """Parameters carry checksums in the first recorded step: equal content is the surest way to match them."""
-        return watched.what | {"checksums"} if watched.what and self._first_step else watched.what
+        more = {"checksums", "vectors"} if self._options.vectors else {"checksums"}
+        return watched.what | more if watched.what and self._first_step else watched.what
 
     def _own(self, module: torch.nn.Module) -> Iterator[tuple[Role, str, torch.Tensor | Placed, torch.Tensor | None]]:
         """Gives what this rank keeps of the module's parameters and buffers, and what the module computes with."""

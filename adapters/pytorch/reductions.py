@@ -38,6 +38,7 @@ from msprobe.core import sketches
 from msprobe.core.checksums import checksums
 from msprobe.core.kernels import arrays
 from msprobe.core.kernels.library import current
+from msprobe.core.records import VECTORS
 from msprobe.core.row_statistics import measure_rows
 from msprobe.core.sketches import sketch_blocks
 from msprobe.core.statistics import Statistics, measure_blocks, merge
@@ -138,6 +139,16 @@ class TorchReducer:
                 return RowSnapshot(measure_rows(host_arrays.widened(values).numpy()))
             measured = device_sketches.measure_rows(values)
             return RowSnapshot({name: self._to_host(column).numpy() for name, column in measured.items()})
+
+    def vectors(self, tensor: Tensor) -> RowSnapshot:
+        """Sums the content of rows and columns (``core.content_vectors``); complete after the next ``collect``."""
+        with isolated():
+            values = _values(tensor)
+            if values.device.type in self._host_devices:
+                return RowSnapshot(dict(zip(VECTORS, host_arrays.content_vectors(values), strict=True)))
+            measured = device_sketches.content_vectors(values)
+            sums = (self._to_host(vector).numpy().view(np.uint64) for vector in measured)
+            return RowSnapshot(dict(zip(VECTORS, sums, strict=True)))
 
     def _measure_on_host(self, values: Tensor, what: frozenset[str], runs: Runs | None) -> int:
         code, places = _asked(what)

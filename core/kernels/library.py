@@ -17,7 +17,7 @@ from typing import Any, Final
 PATH: Final = Path(__file__).with_name("_kernels.so")
 
 _POINTER, _INT, _LONG, _WORD = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64
-#: Functions of source/measure.c and source/pair.c and the types of their arguments.
+#: Functions of source/measure.c, source/pair.c and source/vectors.c and the types of their arguments.
 _MEASURE: Final = ("msprobe_measure", (_POINTER, _INT, _INT, _INT, _POINTER, _WORD, _POINTER, _POINTER))
 _MEASURE_RUN: Final = ("msprobe_measure_run", (_POINTER, _INT, _INT, _LONG, _WORD, _POINTER, _POINTER))
 
@@ -25,6 +25,7 @@ _PAIR: Final = (
     "msprobe_pair",
     (_POINTER, _INT, _POINTER, _INT, _LONG, ctypes.c_double, _LONG, _POINTER, _POINTER),
 )
+_VECTORS: Final = ("msprobe_vectors", (_POINTER, _INT, _LONG, _LONG, _POINTER, _POINTER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,11 @@ class Library:
     measure: Any
     measure_run: Any
     pair: Any
+    vectors: Any
     long_measure: Any
     long_measure_run: Any
     long_pair: Any
+    long_vectors: Any
     instructions: Any
     sources: str
     #: Uses the loops of another instruction set, for tests and benchmarks; 0 when there are none of that name.
@@ -55,7 +58,7 @@ def load(path: Path) -> Library:
     of_memory: dict[str, Any] = {
         prefix + name.removeprefix("msprobe_"): _function(library, name, arguments)
         for prefix, library in (("", short), ("long_", long))
-        for name, arguments in (_MEASURE, _MEASURE_RUN, _PAIR)
+        for name, arguments in (_MEASURE, _MEASURE_RUN, _PAIR, _VECTORS)
     }
     return Library(
         **of_memory,

@@ -13,7 +13,7 @@ from msprobe.core.sites import NodeKind, Role
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from msprobe.core.run.reader import RankRun
+    from msprobe.core.matching.views import RankView
 
 _PARAMETER = tuple(Role).index(Role.PARAMETER)
 
@@ -21,7 +21,7 @@ _PARAMETER = tuple(Role).index(Role.PARAMETER)
 _FINGERPRINT = ("min", "max", "mean", "mean_abs", "norm", "zero")
 
 
-def parameter_content(run: RankRun) -> dict[int, Hashable]:
+def parameter_content(run: RankView) -> dict[int, Hashable]:
     """Gives, for each module with parameters, a key of what they held at the first recorded step.
 
     The key is the checksum where one was recorded, else a fingerprint of statistics, with name and shape. A constant
@@ -46,7 +46,7 @@ def parameter_content(run: RankRun) -> dict[int, Hashable]:
     return {node: tuple(sorted(keys, key=repr)) for node, keys in content.items() if node in telling}
 
 
-def _fingerprint(run: RankRun, row: int) -> Hashable:
+def _fingerprint(run: RankView, row: int) -> Hashable:
     has = int(run.records["has"][row])
     if has & HAS["checksums"]:
         return int(run.records["checksum"][row])

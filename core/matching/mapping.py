@@ -1,51 +1,79 @@
-"""The mapping file: which node of the candidate is which node of the reference.
+"""The rules of a mapping: which nodes of the candidate are which nodes of the reference, and by what transform.
 
-This reads exact names, ``{i}`` (one path segment) and ``{rest}`` (all that remains), and ``ignore``. What the grammar
-of docs/comparing.md has beyond that (combine, class, tokens) is refused by name, never half understood.
+``core.matching.mapping_file`` reads them from a file; ``core.matching.proposing`` makes them from two runs.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from msprobe.core.documents import Document, read_document
-from msprobe.core.errors import ConfigError, MappingError
+from msprobe.core.errors import MappingError
 from msprobe.core.matching.names import normalise, split_operator
+from msprobe.core.matching.transforms import Transform
 from msprobe.core.suggestions import closest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
-_TOP_KEYS = {"version", "candidate", "reference", "rules"}
-_RULE_KEYS = {"candidate", "reference", "ignore"}
-_LATER_KEYS = {"combine", "class", "children", "tokens", "parallel"}
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+Specificity = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: nodes that match ``candidate`` are, with all below them, called ``reference`` on the other side.
+    """One rule. With one path on each side it speaks of the nodes that fit and of all below them.
 
-    An empty ``reference`` means: leave these nodes out of the comparison on both sides.
+    With several paths on a side these nodes together are the one node of the other side, made by ``transform``. An
+    empty ``reference`` means: leave these nodes out of the comparison on both sides. ``classes`` limits the rule to
+    nodes of these classes, of the candidate and of the reference; "" is any. ``note`` says why a rule was proposed.
     """
 
-    candidate: str
-    reference: str
+    candidate: tuple[str, ...]
+    reference: tuple[str, ...]
     where: str
+    transform: Transform = field(default_factory=Transform)
+    classes: tuple[str, str] = ("", "")
+    confidence: float = 1.0
+    note: str = ""
 
     @property
     def ignores(self) -> bool:
-        """Tells whether the rule leaves nodes out instead of renaming them."""
+        """Tells whether the rule leaves nodes out instead of naming their partners."""
         return not self.reference
 
     @property
-    def specificity(self) -> tuple[int, int]:
-        """Orders rules: more literal segments first, then more characters."""
-        literal = [part for part in self.candidate.split(".") if "{" not in part]
-        return len(literal), len(self.candidate)
+    def combines(self) -> bool:
+        """Tells whether tensors must be transformed before they can be compared."""
+        return len(self.candidate) > 1 or len(self.reference) > 1 or not self.transform.is_plain
+
+    @property
+    def specificity(self) -> Specificity:
+        """Orders rules by their first candidate's path: literal segments, then characters."""
+        return specificity(self.candidate[0])
+
+    def swapped(self) -> Rule:
+        """Gives the rule read from the other side."""
+        if self.ignores:
+            return self
+        return Rule(
+            self.reference, self.candidate, self.where, self.transform, self.classes[::-1], self.confidence, self.note
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRule:
+    """Inside containers of a class, which child's path of the candidate is which of the reference.
+
+    ``classes`` as in ``Rule``; both "" means the outermost module.
+    """
+
+    classes: tuple[str, str]
+    children: tuple[tuple[str, str], ...]
+    where: str
+
+    def swapped(self) -> ClassRule:
+        """Gives the rule read from the other side."""
+        return ClassRule(self.classes[::-1], tuple((b, a) for a, b in self.children), self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,46 +87,63 @@ class Translation:
 class Mapping:
     """The rules of one mapping file, ready to translate paths of the candidate."""
 
-    def __init__(self, rules: Iterable[Rule], source: str) -> None:
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        source: str,
+        *,
+        class_rules: Iterable[ClassRule] = (),
+        tokens: tuple[str, str] = ("", ""),
+    ) -> None:
         self.source = source
         self.rules = tuple(rules)
-        self._exact: dict[str, Rule] = {}
+        self.class_rules = tuple(class_rules)
+        #: How rows of activations are laid out on either side: "padded", "packed" or "".
+        self.tokens = tokens
+        self._exact: dict[str, list[Rule]] = {}
         self._patterns: list[tuple[re.Pattern[str], Rule]] = []
-        for rule in sorted(self.rules, key=lambda r: r.specificity, reverse=True):
-            if "{" in rule.candidate:
-                self._patterns.append((_pattern(rule.candidate), rule))
+        for rule in sorted((r for r in self.rules if not r.combines), key=lambda r: r.specificity, reverse=True):
+            if "{" in rule.candidate[0]:
+                self._patterns.append((pattern(rule.candidate[0]), rule))
             else:
-                self._exact[rule.candidate] = rule
-        self._modules: dict[str, Translation | None] = {}
+                self._exact.setdefault(rule.candidate[0], []).append(rule)
+        self._modules: dict[tuple[str, str], Translation | None] = {}
 
-    def translate(self, path: str) -> Translation | None:
-        """Gives the name that a candidate's node has on the other side; None where no rule speaks of it."""
+    def swapped(self) -> Mapping:
+        """Gives the mapping from the reference to the candidate."""
+        rules, class_rules = [r.swapped() for r in self.rules], [r.swapped() for r in self.class_rules]
+        return Mapping(rules, self.source, class_rules=class_rules, tokens=self.tokens[::-1])
+
+    def translate(self, path: str, class_name: str = "") -> Translation | None:
+        """Gives the name that a candidate's node has on the other side; None where no rule of one path speaks of it."""
         module, operator = split_operator(path)
-        if module not in self._modules:
-            self._modules[module] = self._translate_module(module)
-        found = self._modules[module]
+        key = (module, "" if operator else class_name)
+        if key not in self._modules:
+            self._modules[key] = self._translate_module(*key)
+        found = self._modules[key]
         if found is None or not operator or found.rule.ignores:
             return found
         return Translation(f"{found.path}/{operator}", found.rule)
 
-    def _translate_module(self, module: str) -> Translation | None:
-        best: tuple[tuple[int, int], Translation] | None = None
+    def _translate_module(self, module: str, class_name: str) -> Translation | None:
+        best: tuple[Specificity, Translation] | None = None
         parts = module.split(".")
         for length in range(len(parts), 0, -1):
             head, tail = ".".join(parts[:length]), parts[length:]
             for rule, renamed in self._rules_for(head):
+                if rule.classes[0] and (tail or rule.classes[0] != class_name):
+                    continue
                 if best is None or rule.specificity > best[0]:
                     best = (rule.specificity, Translation(".".join([renamed, *tail]) if renamed else "", rule))
         return best[1] if best else None
 
     def _rules_for(self, head: str) -> Iterable[tuple[Rule, str]]:
-        if head in self._exact:
-            yield self._exact[head], self._exact[head].reference
-        for pattern, rule in self._patterns:
-            match = pattern.fullmatch(head)
+        for rule in self._exact.get(head, ()):
+            yield rule, rule.reference[0] if rule.reference else ""
+        for compiled, rule in self._patterns:
+            match = compiled.fullmatch(head)
             if match:
-                yield rule, _PLACEHOLDER.sub(lambda found, m=match: m.group(found.group(1)), rule.reference)  # type: ignore[misc]
-                return
+                yield rule, fill(rule.reference[0], match) if rule.reference else ""
 
     def check_used(self, candidate_paths: Iterable[str], reference_paths: Iterable[str]) -> None:
         """Checks that every rule speaks of a node that is there.
@@ -106,102 +151,62 @@ class Mapping:
         Raises:
             MappingError: A rule matches no node of the candidate, or its other side no node of the reference.
         """
-        candidates, references = _module_names(candidate_paths), _module_names(reference_paths)
+        sides = (_module_names(candidate_paths), _module_names(reference_paths))
         for rule in self.rules:
-            self._check_side(rule, rule.candidate, candidates, "candidate")
-            if not rule.ignores:
-                self._check_side(rule, rule.reference, references, "reference")
+            if rule.ignores:
+                self._check_ignored(rule, *sides)
+                continue
+            for name, patterns, known, other in (
+                ("candidate", rule.candidate, sides[0], sides[1]),
+                ("reference", rule.reference, sides[1], sides[0]),
+            ):
+                for path in patterns:
+                    _check_path(path, name, known, other, rule.where)
 
-    def _check_side(self, rule: Rule, name: str, known: set[str], side: str) -> None:
-        pattern = _pattern(name)
-        if not any(pattern.fullmatch(path) for path in known):
-            raise MappingError(f"{rule.where}: no node of the {side} is called {name!r}.{_hint(name, known)}")
-
-
-def read_mapping(path: str | Path, *, swap: bool = False) -> Mapping:
-    """Reads a mapping file; ``swap`` exchanges its two sides.
-
-    Raises:
-        MappingError: The file is not well formed, asks for something unknown, or two rules claim one name.
-    """
-    try:
-        document = read_document(path)
-    except ConfigError as error:
-        raise MappingError(str(error)) from None
-    content = document.content
-    if not isinstance(content, dict):
-        raise MappingError(f"{document.where()}: a mapping file holds 'version: 1' and a list of 'rules'.")
-    _check_keys(document, content, _TOP_KEYS, ())
-    if content.get("version") != 1:
-        raise MappingError(f"{document.where('version')}: this msprobe reads 'version: 1' of the mapping file.")
-    rules = content.get("rules")
-    if not isinstance(rules, list):
-        raise MappingError(f"{document.where('rules')}: 'rules' must be a list of rules.")
-    found = [_rule(document, item, index, swap=swap) for index, item in enumerate(rules)]
-    _check_unique(found)
-    return Mapping(found, str(path))
+    @staticmethod
+    def _check_ignored(rule: Rule, candidates: set[str], references: set[str]) -> None:
+        if not any(pattern(rule.candidate[0]).fullmatch(path) for path in candidates | references):
+            near = hint(rule.candidate[0], candidates | references)
+            raise MappingError(f"{rule.where}: no node of either run is called {rule.candidate[0]!r}.{near}")
 
 
-def _rule(document: Document, item: Any, index: int, *, swap: bool) -> Rule:
-    where = document.where("rules", index)
-    if not isinstance(item, dict):
-        raise MappingError(f"{where}: a rule holds 'candidate' and 'reference', or 'ignore'.")
-    _check_keys(document, item, _RULE_KEYS, ("rules", index))
-    if "ignore" in item:
-        if len(item) > 1:
-            raise MappingError(f"{where}: a rule with 'ignore' holds nothing else.")
-        return Rule(_name(item["ignore"], where), "", where)
-    if set(item) != {"candidate", "reference"}:
-        missing = ({"candidate", "reference"} - set(item)).pop()
-        raise MappingError(f"{where}: the rule lacks {missing!r}.")
-    candidate, reference = _name(item["candidate"], where), _name(item["reference"], where)
-    if set(_PLACEHOLDER.findall(candidate)) != set(_PLACEHOLDER.findall(reference)):
-        raise MappingError(f"{where}: both sides of a rule must use the same placeholders.")
-    return Rule(reference, candidate, where) if swap else Rule(candidate, reference, where)
+def _check_path(path: str, side: str, known: set[str], other: set[str], where: str) -> None:
+    compiled = pattern(path)
+    if any(compiled.fullmatch(name) for name in known):
+        return
+    near = hint(path, known)
+    if any(compiled.fullmatch(name) for name in other):
+        near = " The other run has it: if the file is written the other way round, add --swap."
+    raise MappingError(f"{where}: no node of the {side} is called {path!r}.{near}")
 
 
-def _name(value: Any, where: str) -> str:
-    if isinstance(value, list):
-        raise MappingError(f"{where}: joining several nodes into one is not supported yet; name one node.")
-    if not isinstance(value, str) or not value:
-        raise MappingError(f"{where}: a node is named by text, not by {value!r}.")
-    if re.sub(_PLACEHOLDER, "", value).count("{"):
-        raise MappingError(f"{where}: {value!r}: a placeholder is one word in braces, such as {{i}}.")
-    return normalise(value)
+def specificity(path: str) -> Specificity:
+    """Orders paths with placeholders: those with more literal segments first, then the longer ones."""
+    return sum("{" not in part for part in path.split(".")), len(path)
 
 
-def _check_keys(document: Document, table: dict[Any, Any], known: set[str], keys: tuple[str | int, ...]) -> None:
-    for key in table:
-        where = document.where(*keys, key)
-        if key in _LATER_KEYS:
-            raise MappingError(f"{where}: {key!r} is not supported yet; this msprobe reads renames and 'ignore'.")
-        if key not in known:
-            raise MappingError(f"{where}: unknown key {key!r}.{_hint(str(key), known)}")
-
-
-def _check_unique(rules: list[Rule]) -> None:
-    seen: dict[str, Rule] = {}
-    for rule in rules:
-        shape = _PLACEHOLDER.sub("{}", rule.candidate)
-        if shape in seen:
-            raise MappingError(
-                f"{rule.where}: {rule.candidate!r} is claimed by an earlier rule at {seen[shape].where}."
-            )
-        seen[shape] = rule
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    near = closest(name, known)
-    return f" Did you mean {near!r}?" if near else ""
-
-
-def _pattern(name: str) -> re.Pattern[str]:
-    out, position = [], 0
-    for match in _PLACEHOLDER.finditer(name):
+def pattern(name: str) -> re.Pattern[str]:
+    """Compiles a path with placeholders; each placeholder is a named group, a repeated one must repeat its text."""
+    out, position, seen = [], 0, set[str]()
+    for match in PLACEHOLDER.finditer(name):
+        word = match.group(1)
         out.append(re.escape(name[position : match.start()]))
-        out.append(f"(?P<{match.group(1)}>.+)" if match.group(1) == "rest" else f"(?P<{match.group(1)}>[^.]+)")
+        body = ".+" if word == "rest" else "[^.]+"
+        out.append(f"(?P={word})" if word in seen else f"(?P<{word}>{body})")
+        seen.add(word)
         position = match.end()
     return re.compile("".join(out) + re.escape(name[position:]))
+
+
+def fill(path: str, match: re.Match[str]) -> str:
+    """Puts what placeholders stood for into a path."""
+    return PLACEHOLDER.sub(lambda found: match.group(found.group(1)), path)
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Words the nearest known name."""
+    near = closest(name, known)
+    return f" Did you mean {near!r}?" if near else ""
 
 
 def _module_names(paths: Iterable[str]) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,13 +20,12 @@ from msprobe.core.sites import Direction, Form, Role
 from msprobe.core.statistics import Statistics, columns, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from msprobe.core.matching.sites import SitePairs
-    from msprobe.core.merging.view import MergedRank
-    from msprobe.core.run.reader import RankRun
+    from msprobe.core.matching.views import RankView
 
 _GRADIENT = tuple(Role).index(Role.GRADIENT)
 _BACKWARD = tuple(Direction).index(Direction.BACKWARD)
@@ -35,12 +34,12 @@ _BACKWARD = tuple(Direction).index(Direction.BACKWARD)
 class WholeSteps:
     """One rank of a run, some of whose steps are seen as if they had been one pass. Read like a ``RankRun``."""
 
-    def __init__(self, run: RankRun, groups: Sequence[_Group], steps: frozenset[int]) -> None:
+    def __init__(self, run: RankView, groups: Sequence[_Group], steps: frozenset[int]) -> None:
         self._run = run
         self._parts: dict[int, _Group] = {}
         self.nodes, self.sites, self.edges = run.nodes, run.sites, run.edges
         self.facts, self.events = run.facts, run.events
-        self.forms: tuple[Form, ...] = run.forms
+        self.forms: Sequence[Form] = run.forms
         self.records = self._joined(groups, steps)
 
     def _joined(self, groups: Sequence[_Group], steps: frozenset[int]) -> dict[str, NDArray[Any]]:
@@ -56,6 +55,8 @@ class WholeSteps:
         joined = [group for group in groups if group.how != "once"]
         made = self._make(joined)
         self._parts = {len(rows) + i: group for i, group in enumerate(joined)}
+        known = getattr(self._run, "reasons", {})
+        self.reasons = {i: known[row] for i, row in enumerate(rows.tolist()) if row in known} if known else {}
         return {name: np.concatenate([column, made[name].astype(column.dtype)]) for name, column in records.items()}
 
     def _make(self, groups: Sequence[_Group]) -> dict[str, NDArray[Any]]:
@@ -122,6 +123,14 @@ class WholeSteps:
         total: NDArray[Any] = np.add.reduce(parts, dtype=np.float64)
         return total
 
+    def content_vectors(self, index: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
+        """Gives row and column sums of a record's content; None of joined ones."""
+        return None if index in self._parts else self._run.content_vectors(int(self._rows[index]))
+
+    def row_statistics(self, index: int) -> Mapping[str, NDArray[Any]] | None:
+        """Gives the row statistics of a record; None of joined ones."""
+        return None if index in self._parts else self._run.row_statistics(int(self._rows[index]))
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -132,12 +141,8 @@ class _Group:
     form: Form
 
 
-#: One rank of a run as it was recorded, with some steps as wholes, or all ranks as one; they read alike.
-RankView: TypeAlias = "RankRun | WholeSteps | MergedRank"
-
-
 def whole_steps(
-    candidate: RankRun, reference: RankRun, sites: SitePairs, steps: NDArray[np.int64]
+    candidate: RankView, reference: RankView, sites: SitePairs, steps: NDArray[np.int64]
 ) -> tuple[RankView, RankView, int]:
     """Joins the micro-steps of those steps in which the two sides have different numbers of them.
 
@@ -160,7 +165,7 @@ def whole_steps(
     return made[0], made[1], len(uneven)
 
 
-def _micro_steps(run: RankRun, steps: NDArray[np.int64]) -> dict[int, int]:
+def _micro_steps(run: RankView, steps: NDArray[np.int64]) -> dict[int, int]:
     """Counts the micro-steps of each step."""
     records = run.records
     rows = np.isin(records["step"], steps)
@@ -171,7 +176,7 @@ def _micro_steps(run: RankRun, steps: NDArray[np.int64]) -> dict[int, int]:
 
 
 def _rows_by_place(
-    run: RankRun, numbers: NDArray[np.int64], steps: frozenset[int]
+    run: RankView, numbers: NDArray[np.int64], steps: frozenset[int]
 ) -> dict[tuple[int, int], NDArray[np.int64]]:
     """Gives the rows of each (step, common site), in order of micro-steps."""
     records = run.records
@@ -185,7 +190,7 @@ def _rows_by_place(
     return {place: np.array(members, dtype=np.int64) for place, members in found.items()}
 
 
-def _group(run: RankRun, rows: NDArray[np.int64], other: RankRun, other_rows: NDArray[np.int64] | None) -> _Group:
+def _group(run: RankView, rows: NDArray[np.int64], other: RankView, other_rows: NDArray[np.int64] | None) -> _Group:
     forms = [run.forms[int(form)] for form in run.records["form"][rows]]
     site = int(run.records["site"][rows[0]])
     first = forms[0]

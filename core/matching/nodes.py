@@ -10,30 +10,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.matching.names import normalise, split_operator
+from msprobe.core.matching.reasons import (
+    BY_CHILDREN,
+    BY_CONTENT,
+    BY_NAME,
+    BY_NORMALISED_NAME,
+    BY_RELATIVE_NAME,
+    BY_STRUCTURE,
+    Reason,
+)
 from msprobe.core.sites import Node, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from msprobe.core.matching.mapping import Mapping
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """How two nodes came to be paired, and how sure that is (0 to 1)."""
-
-    text: str
-    confidence: float
-
-
-BY_MAPPING = Reason("mapping", 1.0)
-BY_NAME = Reason("name", 1.0)
-BY_NORMALISED_NAME = Reason("name without wrappers", 0.98)
-BY_CONTENT = Reason("equal parameters", 0.9)
-BY_CHILDREN = Reason("their children are paired", 0.85)
-BY_STRUCTURE = Reason("class and order inside paired parents", 0.6)
+    from msprobe.core.matching.combined import NodeGroup
 
 
 @dataclass
@@ -41,51 +34,78 @@ class NodePairs:
     """The pairing of nodes: for each candidate node the index of its partner, or -1; and why.
 
     Nodes that the mapping ignores are in ``ignored_candidate`` / ``ignored_reference``: they are no rows at all.
+    ``groups`` are nodes of a side that together are one node of the other; their members have no partner themselves.
     """
 
     partner: NDArray[np.int64]
     reasons: dict[int, Reason] = field(default_factory=dict)
     ignored_candidate: set[int] = field(default_factory=set)
     ignored_reference: set[int] = field(default_factory=set)
+    groups: list[NodeGroup] = field(default_factory=list)
 
 
-class _Matcher:
-    """Pairs step by step; a node that has a partner keeps it."""
+class Matcher:
+    """Pairs step by step; a node that has a partner, or is a part of a group, keeps it."""
 
     def __init__(self, candidate: Sequence[Node], reference: Sequence[Node]) -> None:
         self.candidate, self.reference = candidate, reference
         self.pairs = NodePairs(np.full(len(candidate), -1, dtype=np.int64))
         self.taken = np.zeros(len(reference), dtype=bool)
+        self.grouped = np.zeros(len(candidate), dtype=bool)
         self.by_path = {node.path: index for index, node in enumerate(reference)}
         self.by_normal_path = _unique({index: normalise(node.path) for index, node in enumerate(reference)})
+        self.children = (_children(candidate), _children(reference))
+        self.parents = (_parent_indices(candidate), _parent_indices(reference))
 
-    def pair(self, candidate: int, reference: int, reason: Reason) -> None:
-        if self.pairs.partner[candidate] < 0 and not self.taken[reference]:
-            self.pairs.partner[candidate] = reference
-            self.pairs.reasons[candidate] = reason
-            self.taken[reference] = True
+    # -- what is paired
+
+    def pair(self, candidate: int, reference: int, reason: Reason) -> bool:
+        """Pairs two nodes that are both free, and tells whether they were."""
+        if not self.is_free(candidate) or self.taken[reference]:
+            return False
+        self.pairs.partner[candidate] = reference
+        self.pairs.reasons[candidate] = reason
+        self.taken[reference] = True
+        return True
+
+    def group(self, group: NodeGroup) -> bool:
+        """Makes several nodes the partner of one, if all are free, and tells whether they were."""
+        parts, whole = group.parts, group.whole
+        if group.side == 1:
+            free = self.is_free(whole) and not any(self.taken[part] for part in parts)
+        else:
+            free = not self.taken[whole] and all(self.is_free(part) for part in parts)
+        if not free:
+            return False
+        candidates, references = ([whole], list(parts)) if group.side == 1 else (list(parts), [whole])
+        self.grouped[candidates] = True
+        self.taken[references] = True
+        self.pairs.groups.append(group)
+        return True
+
+    def is_free(self, candidate: int) -> bool:
+        """Tells whether a node of the candidate may still get a partner."""
+        free = self.pairs.partner[candidate] < 0 and not self.grouped[candidate]
+        return bool(free) and candidate not in self.pairs.ignored_candidate
 
     def free_candidates(self) -> list[int]:
+        """Lists the nodes of the candidate that may still get a partner."""
         ignored = self.pairs.ignored_candidate
-        return [int(i) for i in np.flatnonzero(self.pairs.partner < 0) if int(i) not in ignored]
+        return [int(i) for i in np.flatnonzero((self.pairs.partner < 0) & ~self.grouped) if int(i) not in ignored]
 
-    def by_mapping(self, mapping: Mapping) -> None:
-        for index, node in enumerate(self.candidate):
-            found = mapping.translate(normalise(node.path))
-            if found is None:
-                continue
-            if found.rule.ignores:
-                self.pairs.ignored_candidate.add(index)
-                continue
-            partner = self.by_path.get(found.path, self.by_normal_path.get(found.path))
-            if partner is not None:
-                self.pair(index, partner, BY_MAPPING)
-        for index, node in enumerate(self.reference):
-            found = mapping.translate(normalise(node.path))
-            if found is not None and found.rule.ignores:
-                self.pairs.ignored_reference.add(index)
+    def free_references(self) -> list[int]:
+        """Lists the nodes of the reference that may still get a partner."""
+        ignored = self.pairs.ignored_reference
+        return [int(i) for i in np.flatnonzero(~self.taken) if int(i) not in ignored]
+
+    def find_reference(self, path: str) -> int | None:
+        """Gives the reference's node of a path, also without what wrappers add."""
+        return self.by_path.get(path, self.by_normal_path.get(path))
+
+    # -- ways to pair
 
     def by_names(self) -> None:
+        """Pairs equal paths, then equal paths without wrappers."""
         for index in self.free_candidates():
             partner = self.by_path.get(self.candidate[index].path)
             if partner is not None:
@@ -96,6 +116,7 @@ class _Matcher:
                 self.pair(index, partner, BY_NORMALISED_NAME)
 
     def by_content(self, candidate: dict[int, Hashable], reference: dict[int, Hashable]) -> None:
+        """Pairs modules whose parameters are equal, where that is unique on both sides."""
         free = set(self.free_candidates())
         owners = _unique({index: key for index, key in reference.items() if not self.taken[index]})
         for key, index in _unique({i: k for i, k in candidate.items() if i in free}).items():
@@ -104,9 +125,11 @@ class _Matcher:
 
     def by_children(self) -> None:
         """Pairs containers all of whose paired children have partners in one container; deepest first."""
-        parents_c, parents_r = _parent_indices(self.candidate), _parent_indices(self.reference)
+        parents_c, parents_r = self.parents
         votes: dict[int, set[int]] = defaultdict(set)
-        for child in sorted(range(len(self.candidate)), key=lambda i: -self.candidate[i].path.count(".")):
+        for parent, owner in self._votes_of_groups():
+            votes[parent].add(owner)
+        for child in sorted(range(len(self.candidate)), key=lambda i: -_depth(self.candidate[i])):
             parent, partner = parents_c[child], int(self.pairs.partner[child])
             if child in votes and partner < 0 and len(votes[child]) == 1:
                 (owner,) = votes[child]
@@ -115,22 +138,43 @@ class _Matcher:
             if parent >= 0 and partner >= 0 and parents_r[partner] >= 0:
                 votes[parent].add(parents_r[partner])
 
+    def _votes_of_groups(self) -> Iterable[tuple[int, int]]:
+        parents_c, parents_r = self.parents
+        for group in self.pairs.groups:
+            for part in group.parts:
+                candidate, reference = (group.whole, part) if group.side == 1 else (part, group.whole)
+                if parents_c[candidate] >= 0 and parents_r[reference] >= 0:
+                    yield parents_c[candidate], parents_r[reference]
+
+    def by_relative_names(self) -> None:
+        """Pairs the unpaired modules inside paired parents that have the same name there, from the top down."""
+        for left, right in self._open_families():
+            names = {self.reference[i].path.rpartition(".")[2]: i for i in right}
+            for child in left:
+                partner = names.get(self.candidate[child].path.rpartition(".")[2])
+                if partner is not None:
+                    self.pair(child, partner, BY_RELATIVE_NAME)
+
     def by_structure(self) -> None:
         """Aligns the unpaired modules inside paired parents as sequences of classes, from the top down."""
-        children_c, children_r = _children(self.candidate), _children(self.reference)
-        for parent in sorted(children_c, key=lambda i: self.candidate[i].path.count(".")):
-            partner = int(self.pairs.partner[parent])
-            if partner < 0:
-                continue
-            left = [
-                i for i in children_c[parent] if self.pairs.partner[i] < 0 and i not in self.pairs.ignored_candidate
-            ]
-            right = [i for i in children_r.get(partner, []) if not self.taken[i]]
+        for left, right in self._open_families():
             classes_left = [self.candidate[i].class_name for i in left]
             classes_right = [self.reference[i].class_name for i in right]
             for block in SequenceMatcher(None, classes_left, classes_right, autojunk=False).get_matching_blocks():
                 for offset in range(block.size):
                     self.pair(left[block.a + offset], right[block.b + offset], BY_STRUCTURE)
+
+    def _open_families(self) -> Iterable[tuple[list[int], list[int]]]:
+        """Gives, from the top down, the free children of each paired parent on both sides."""
+        children_c, children_r = self.children
+        for parent in sorted(children_c, key=lambda i: _depth(self.candidate[i])):
+            partner = int(self.pairs.partner[parent])
+            if partner < 0:
+                continue
+            left = [i for i in children_c[parent] if self.is_free(i)]
+            right = [i for i in children_r.get(partner, []) if not self.taken[i]]
+            if left and right:
+                yield left, right
 
     def operators_of_paired_modules(self) -> None:
         """Pairs operators of one name inside paired modules."""
@@ -145,31 +189,8 @@ class _Matcher:
                 self.pair(index, partner, self.pairs.reasons[owner])
 
 
-def match_nodes(
-    candidate: Sequence[Node],
-    reference: Sequence[Node],
-    *,
-    mapping: Mapping | None = None,
-    candidate_content: dict[int, Hashable] | None = None,
-    reference_content: dict[int, Hashable] | None = None,
-) -> NodePairs:
-    """Pairs the nodes of two graphs.
-
-    In order: the mapping; equal names; names without wrapper segments; equal parameters (``*_content`` maps a node to
-    a key of its parameters' content, used only where it is unique on both sides); containers by their children; class
-    and order inside paired parents. Equal names go before equal content: weights that were loaded into the wrong layer
-    are a fault to be found, not a renaming to be followed.
-    """
-    matcher = _Matcher(candidate, reference)
-    if mapping is not None:
-        matcher.by_mapping(mapping)
-    matcher.by_names()
-    if candidate_content and reference_content:
-        matcher.by_content(candidate_content, reference_content)
-        matcher.by_children()
-    matcher.by_structure()
-    matcher.operators_of_paired_modules()
-    return matcher.pairs
+def _depth(node: Node) -> int:
+    return node.path.count(".") + bool(node.path)
 
 
 def _unique(keys: dict[int, Hashable]) -> dict[Hashable, int]:

@@ -12,8 +12,8 @@ from msprobe.core.grouping import group_numbers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from msprobe.core.matching.micro_steps import RankView
     from msprobe.core.matching.sites import SitePairs
+    from msprobe.core.matching.views import RankView
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ def _keys(
     site = numbers[records["site"]] if len(records["site"]) else np.zeros(0, dtype=np.int64)
     rows = np.flatnonzero((site >= 0) & np.isin(records["step"], steps))
     columns = [records["step"][rows].astype(np.int64), records["micro_step"][rows].astype(np.int64), site[rows]]
-    return rows, np.stack([*columns, _occurrences(group_numbers(*columns))], axis=1)
+    return rows, np.stack([*columns, occurrences(group_numbers(*columns))], axis=1)
 
 
-def _occurrences(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+def occurrences(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """Counts, for each row, the earlier rows of its group."""
     order = np.argsort(groups, kind="stable")
     changed = np.diff(groups[order], prepend=-1) != 0

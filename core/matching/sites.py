@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.grouping import group_numbers
+from msprobe.core.matching.arguments import align_arguments
 from msprobe.core.matching.calls import Call, align
 from msprobe.core.matching.names import split_operator
 from msprobe.core.sites import Direction, NodeKind, Role
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from msprobe.core.matching.nodes import NodePairs
-    from msprobe.core.run.reader import RankRun
+    from msprobe.core.matching.views import RankView
 
 _OUTPUT = tuple(Role).index(Role.OUTPUT)
 #: Aligned call numbers of calls without a partner start here: odd ones are the candidate's, even ones the reference's.
@@ -33,7 +34,7 @@ class SitePairs:
     count: int
 
 
-def match_sites(candidate: RankRun, reference: RankRun, nodes: NodePairs) -> SitePairs:
+def match_sites(candidate: RankView, reference: RankView, nodes: NodePairs) -> SitePairs:
     """Numbers the sites of both sides so that paired ones share a number."""
     pair_c, pair_r = _node_numbers(nodes, len(candidate.nodes), len(reference.nodes))
     sides = (candidate, reference)
@@ -42,6 +43,7 @@ def match_sites(candidate: RankRun, reference: RankRun, nodes: NodePairs) -> Sit
     _align_calls(sides, node_numbers, calls)
     arguments = _codes(*(side.sites.argument.tolist() for side in sides))
     places = [side.sites.direction.astype(np.int64) * len(Role) + side.sites.role for side in sides]
+    align_arguments(sides, node_numbers, places, arguments)
     split = len(candidate.sites)
     columns = (node_numbers, arguments, places, calls)
     numbers = group_numbers(*(np.concatenate(column) for column in columns))
@@ -68,7 +70,7 @@ def _codes(*lists: list[str]) -> list[NDArray[np.int64]]:
 
 
 def _align_calls(
-    sides: tuple[RankRun, RankRun], node_numbers: list[NDArray[np.int64]], calls: list[NDArray[np.int64]]
+    sides: tuple[RankView, RankView], node_numbers: list[NDArray[np.int64]], calls: list[NDArray[np.int64]]
 ) -> None:
     """Replaces call numbers by aligned ones in every sequence whose lengths differ between the sides."""
     keys = [numbers * len(Direction) + side.sites.direction for side, numbers in zip(sides, node_numbers, strict=True)]
@@ -93,7 +95,7 @@ class _Occurrence:
     call: Call
 
 
-def _groups(side: RankRun, numbers: NDArray[np.int64], shifted: set[int]) -> dict[Any, list[_Occurrence]]:
+def _groups(side: RankView, numbers: NDArray[np.int64], shifted: set[int]) -> dict[Any, list[_Occurrence]]:
     """Gives the sequences that hold a shifted node, by (owner, direction), in order of execution."""
     owners = _owners(side, numbers)
     directions = side.sites.direction
@@ -115,7 +117,7 @@ def _groups(side: RankRun, numbers: NDArray[np.int64], shifted: set[int]) -> dic
     return found
 
 
-def _owners(side: RankRun, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def _owners(side: RankView, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Gives what a site's sequence belongs to: an operator's module, or the module itself (kept apart by sign)."""
     by_path = {node.path: index for index, node in enumerate(side.nodes)}
     number_of_node = np.full(len(side.nodes), -1, dtype=np.int64)
@@ -130,7 +132,7 @@ def _owners(side: RankRun, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return owner[side.sites.node]
 
 
-def _first_records(side: RankRun) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+def _first_records(side: RankView) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Gives, for each site, the row of its first record, and that record's norm and form."""
     records = side.records
     firsts = np.full(len(side.sites), -1, dtype=np.int64)
@@ -143,7 +145,7 @@ def _first_records(side: RankRun) -> tuple[NDArray[np.int64], NDArray[np.float64
 
 
 def _occurrence(  # three arrays made once for all
-    side: RankRun,
+    side: RankView,
     sites: list[int],
     numbers: NDArray[np.int64],
     firsts: NDArray[np.int64],

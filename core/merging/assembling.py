@@ -13,6 +13,9 @@ from msprobe.core.placement import Layout
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: Row sums and column sums of a tensor's content.
+Vectors = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
+
 
 def assemble(plan: Plan, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Gives the whole of ``plan.shape`` from the values of its kept members, in their order."""
@@ -25,6 +28,26 @@ def assemble(plan: Plan, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     for (cell, part), terms in tiles.items():
         cells.setdefault(cell, []).append((part, _reduced(terms, plan.how)))
     return _joined({cell: _tiled(found) for cell, found in cells.items()}, plan.joined)
+
+
+def assemble_vectors(plan: Plan, parts: Sequence[Vectors]) -> Vectors | None:
+    """Gives row and column sums of the whole (``core.content_vectors``); None where places are not known."""
+    if plan.how == ALONE:
+        return parts[0]
+    if plan.how in (SUM, MEAN) or not plan.ordered or len({kept.cell for kept in plan.kept}) > 1 or not plan.shape:
+        return None
+    rows, columns = np.zeros(plan.shape[0], np.uint64), np.zeros(plan.shape[1:], np.uint64)
+    for kept, (of_rows, of_columns) in zip(plan.kept, parts, strict=True):
+        if kept.part.spans is None or kept.part.flat is not None:
+            return None
+        first, *rest = (_indices(spans) for spans in kept.part.spans)
+        rows[first] += of_rows
+        columns[np.ix_(*rest)] += of_columns.reshape([len(index) for index in rest])
+    return rows, columns.reshape(-1)
+
+
+def _indices(spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    return np.concatenate([np.arange(start, start + length) for start, length in spans] or [np.zeros(0, np.int64)])
 
 
 def assemble_rows(plan: Plan, parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]] | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.comparison import Finding
-from msprobe.core.matching.nodes import BY_NAME, NodePairs
+from msprobe.core.matching.nodes import NodePairs
+from msprobe.core.matching.reasons import BY_NAME
 from msprobe.core.matching.rows import RowPairs
 from msprobe.core.matching.sites import SitePairs
 from msprobe.core.merging.records import gather

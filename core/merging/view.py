@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.graph import EdgeSource
-from msprobe.core.merging.assembling import assemble, assemble_rows
+from msprobe.core.merging.assembling import assemble, assemble_rows, assemble_vectors
 from msprobe.core.merging.grouping import Members, group_members
 from msprobe.core.merging.identity import WholeCatalogue, unite
 from msprobe.core.merging.order import execution_order
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from msprobe.core.merging.plans import Plan
-    from msprobe.core.run.reader import Run
+    from msprobe.core.run.reader import RankRun, Run
 
 #: Begins ``Form.kind`` of a whole that could not be made; the reason follows.
 NOT_KNOWN = "not known: "
@@ -366,20 +366,25 @@ class MergedRank:
         values = self.member_tensor(self._instead.get(member, member))
         return values if values is None or undone == 1.0 else values * undone
 
+    def content_vectors(self, index: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
+        """Gives row and column sums of record ``index``'s content; None where they were not recorded."""
+        plan, parts = self._read_parts(index, lambda rank, row: rank.content_vectors(row))
+        return None if parts is None else assemble_vectors(plan, parts)
+
     def row_statistics(self, index: int) -> dict[str, NDArray[Any]] | None:
         """Gives the row statistics of record ``index``, put together from whole rows; None where there are none."""
         if "rows" not in self.records or self.records["rows"][index] < 0:
             return None
+        plan, parts = self._read_parts(index, lambda rank, row: rank.row_statistics(row))
+        return None if parts is None else assemble_rows(plan, parts)
+
+    def _read_parts(self, index: int, read: Callable[[RankRun, int], Any]) -> tuple[Plan, list[Any] | None]:
+        """Reads something of all kept parts of a record; None where a part lacks it."""
         plan, start = self._whole(index)
         members = self._ordered[0]
-        parts = []
-        for k in plan.kept:
-            at = start + k.member
-            found = self.ranks[int(members.rank[at])].row_statistics(int(members.row[at]))
-            if found is None:
-                return None
-            parts.append(found)
-        return assemble_rows(plan, parts)
+        places = [start + k.member for k in plan.kept]
+        parts = [read(self.ranks[int(members.rank[at])], int(members.row[at])) for at in places]
+        return plan, None if any(part is None for part in parts) else parts
 
     def table(self) -> dict[str, NDArray[Any]]:
         """Gives the records with the names of their sites and forms in place of numbers."""

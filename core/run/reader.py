@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.errors import RunError
-from msprobe.core.records import Column, record_columns
+from msprobe.core.records import VECTORS, Column, record_columns
 from msprobe.core.run import layout, tables
 from msprobe.core.run.batch import Event, Fact, RankInfo, RunHeader
 from msprobe.core.run.catalogue import Catalogue, SiteTable
 from msprobe.core.run.decoding import decode
 from msprobe.core.run.record_stream import PLACE_WIDTH, RecordStream, SegmentRecords, translated
+from msprobe.core.run.saved_vectors import SavedVectors
 from msprobe.core.run.segment_reader import Commit, SegmentReader, from_members, read_json, step_ends
 
 if TYPE_CHECKING:
@@ -297,9 +298,20 @@ class RankRun:
         columns: dict[str, NDArray[Any]] = {}
         for key in reader.stored_keys(layout.ROWS_FOLDER, seq) if seq >= 0 else ():
             stored = reader.stored(layout.ROWS_FOLDER, seq, key)
-            if stored is not None:
+            if stored is not None and key.partition(".")[2] not in VECTORS:
                 columns[key.partition(".")[2]] = decode(stored.dtype, stored.shape, np.asarray(stored.data))
         return columns or None
+
+    def content_vectors(self, index: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
+        """Gives the content sums of the rows and columns of record row ``index``; None when they were not recorded.
+
+        A record of equal content and form may stand for it: tied parameters are measured once.
+        """
+        return self._vectors.find(index)
+
+    @cached_property
+    def _vectors(self) -> SavedVectors:
+        return SavedVectors(self.records, self._segments)
 
     def table(self) -> dict[str, NDArray[Any]]:
         """Gives the records with the names of their sites and forms in place of numbers."""

@@ -39,7 +39,8 @@ class Decisions:
 
 def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constants: Constants) -> Decisions:
     """Decides all rows."""
-    judgeable = table.matched & (~np.isnan(errors.difference) | errors.nonfinite) & ~np.isnan(bounds.total)
+    known = (~np.isnan(errors.difference) | errors.nonfinite) & ~np.isnan(bounds.total)
+    judgeable = table.matched & (known | errors.equal)
     edges = np.concatenate([flow.edges, flow.across_steps])
     with np.errstate(invalid="ignore"):
         differs = judgeable & ~errors.equal & (errors.nonfinite | (errors.difference > 0))

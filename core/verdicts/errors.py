@@ -18,6 +18,7 @@ from msprobe.core.dtypes import FORMATS
 from msprobe.core.measures import PairMeasures
 from msprobe.core.records import Status
 from msprobe.core.sketches import estimate_error
+from msprobe.core.verdicts.contents import ReadVectors, judge_by_content
 from msprobe.core.verdicts.table import PairTable, Side, usable
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ MeasureTensors = Callable[[int], PairMeasures | None]
 Bar = Callable[[Iterable[int]], Iterable[int]]
 
 
-def measure_errors(table: PairTable, measure_tensors: MeasureTensors, bar: Bar) -> Errors:
+def measure_errors(
+    table: PairTable, measure_tensors: MeasureTensors, bar: Bar, read_vectors: ReadVectors = lambda _: None
+) -> Errors:
     """Measures every matched pair."""
     c, r = table.candidate, table.reference
     count = len(table)
@@ -79,6 +82,7 @@ def measure_errors(table: PairTable, measure_tensors: MeasureTensors, bar: Bar) 
     _by_statistics(c, r, open_, errors)
     _by_sketch(c, r, open_, errors)
     _by_checksum(c, r, open_, errors)
+    judge_by_content(table, open_, errors, read_vectors)
     _by_format_limits(c, r, open_, errors)
     _by_tensors(table, open_ & ~errors.equal & (errors.kind != LIMITS), errors, measure_tensors, bar)
     unknown = open_ & np.isnan(errors.difference) & ~errors.nonfinite
@@ -92,6 +96,8 @@ def _explain_unusable(table: PairTable, errors: Errors) -> None:
             if status != Status.MEASURED:
                 hit = table.matched & (side.status == status)
                 errors.reason[hit] = f"the {name} holds no statistics here ({status.name.lower().replace('_', ' ')})"
+        for row, text in side.reasons.items():
+            errors.reason[row] = f"the {name}: {text}" if table.matched[row] else ""
 
 
 def _settle(errors: Errors, rows: NDArray[np.bool_], difference: float, kind: str) -> None:

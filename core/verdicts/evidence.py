@@ -109,7 +109,9 @@ class EvidenceFinder:
 
     def exact_factor(self, row: int) -> str | None:
         """Gives the clean factor between the two sides of a row (2, 1/4, -1 ...), or None."""
-        x, y = self._coordinates(self._table.candidate, row), self._coordinates(self._table.reference, row)
+        sides = (self._table.candidate, self._table.reference)
+        sketched = all(side.sketch is not None and not np.isnan(side.sketch[row]).any() for side in sides)
+        x, y = (self._coordinates(side, row, sketched=sketched) for side in sides)
         if x is None or y is None or not np.any(y):
             return None
         ratio = float(x @ y / (y @ y))
@@ -123,9 +125,9 @@ class EvidenceFinder:
         return None
 
     @staticmethod
-    def _coordinates(side: Side, row: int) -> NDArray[np.float64] | None:
-        """Gives numbers that all scale with the tensor: its sketch, else statistics; None where neither was kept."""
-        if side.sketch is not None and not np.isnan(side.sketch[row]).any():
+    def _coordinates(side: Side, row: int, *, sketched: bool) -> NDArray[np.float64] | None:
+        """Gives numbers that all scale with the tensor: its sketch, or statistics; None where they were not kept."""
+        if sketched and side.sketch is not None:
             sketch: NDArray[np.float64] = side.sketch[row]
             return sketch
         values = np.array([side.statistics[name][row] for name in ("mean", "mean_abs", "norm")])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msprobe.core.comparison import ContextDifference
 
 if TYPE_CHECKING:
-    from msprobe.core.matching.micro_steps import RankView
+    from msprobe.core.matching.views import RankView
     from msprobe.core.verdicts.table import RankMatch
 
 #: What differs between any two runs and explains nothing.

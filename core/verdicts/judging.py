@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def judge(table: PairTable, constants: Constants, bar: Callable[[Iterable[int]], Iterable[int]]) -> Judged:
     """Judges every pair; ``bar`` shows progress over pairs whose tensors are read."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # NaN and Inf are data here
-        errors = measure_errors(table, TensorReader(table).measure, bar)
+        reader = TensorReader(table)
+        errors = measure_errors(table, reader.measure, bar, reader.content_vectors)
         flow = build_flow(table)
         bounds = local_bounds(table, errors, flow, constants)
         decisions = decide(table, errors, bounds, flow, constants)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from msprobe.core.matching.micro_steps import RankView
     from msprobe.core.matching.nodes import NodePairs
     from msprobe.core.matching.rows import RowPairs
     from msprobe.core.matching.sites import SitePairs
+    from msprobe.core.matching.views import RankView
 
 
 DIRECTIONS = tuple(direction.value for direction in Direction)
@@ -64,7 +64,12 @@ class Side:
     sketch: NDArray[np.float64] | None
     checksum: NDArray[np.uint64]
     has_checksum: NDArray[np.bool_]
+    #: Sum over elements wherever they stand; also of records joined from several, which have no positional checksum.
+    content_sum: NDArray[np.uint64]
+    has_content_sum: NDArray[np.bool_]
     tensor: NDArray[np.int64]
+    #: Why a row has no numbers, where more is known than its status.
+    reasons: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -197,8 +202,23 @@ def _side(parts: Sequence[tuple[RankView, NDArray[np.int64]]]) -> Side:
         sketch=sketch,
         checksum=of_record("checksum", 0, np.uint64),
         has_checksum=held & HAS["checksums"] != 0,
+        content_sum=of_record("content_sum", 0, np.uint64),
+        has_content_sum=(held & HAS["checksums"] != 0) | of_record("adds_content", 0, np.bool_),
         tensor=of_record("tensor", -1, np.int64),
+        reasons=_reasons(parts),
     )
+
+
+def _reasons(parts: Sequence[tuple[RankView, NDArray[np.int64]]]) -> dict[int, str]:
+    """Gives what views know of records without numbers, by row of the table."""
+    found, start = {}, 0
+    for run, rows in parts:
+        known = getattr(run, "reasons", None)
+        if known:
+            there = np.flatnonzero(np.isin(rows, list(known)))
+            found.update({start + i: known[int(rows[i])] for i in there.tolist()})
+        start += len(rows)
+    return found
 
 
 def _gather(column: NDArray[Any] | None, rows: NDArray[np.int64], absent: float, dtype: Any) -> NDArray[Any]:

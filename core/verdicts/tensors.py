@@ -15,8 +15,10 @@ from msprobe.core.verdicts.table import PairTable, usable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from msprobe.core.matching.micro_steps import RankView
+    from msprobe.core.matching.views import RankView
 
+#: Row sums and column sums of one side (``core.content_vectors``).
+Vectors = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
@@ -32,6 +34,13 @@ class TensorReader:
         candidate, reference = self._runs[int(self._table.rank[row])]
         x = candidate.tensor(int(self._table.candidate.row[row]))
         y = reference.tensor(int(self._table.reference.row[row]))
+        return None if x is None or y is None else (x, y)
+
+    def content_vectors(self, row: int) -> tuple[Vectors, Vectors] | None:
+        """Gives row and column sums of both sides' content, or None where a side has none."""
+        candidate, reference = self._runs[int(self._table.rank[row])]
+        x = candidate.content_vectors(int(self._table.candidate.row[row]))
+        y = reference.content_vectors(int(self._table.reference.row[row]))
         return None if x is None or y is None else (x, y)
 
     def measure(self, row: int) -> PairMeasures | None:

@@ -16,7 +16,6 @@ from msprobe.core.checksums import (
     checksums,
     checksums_of,
     crc32,
-    row_and_column_sums,
 )
 from msprobe.core.mixing import keys, mix
 
@@ -192,29 +191,6 @@ def test_arguments_are_not_changed():
 def test_text_has_no_checksum():
     with pytest.raises(ValueError, match="no checksum is defined for dtype"):
         checksums_of(np.array(["a"]))
-
-
-def test_row_and_column_sums_recognise_concatenation_interleaving_and_transposition():
-    rng = np.random.default_rng(0)
-    q, k = (rng.standard_normal((4, 6)).astype(np.float32) for _ in "qk")
-
-    def sums(values):
-        return row_and_column_sums(*bits_of(values))
-
-    fused = sums(np.concatenate([q, k]))
-    assert np.array_equal(fused[0], np.concatenate([sums(q)[0], sums(k)[0]]))
-    interleaved = sums(np.stack([q, k], axis=1).reshape(8, 6))
-    assert np.array_equal(interleaved[0], np.stack([sums(q)[0], sums(k)[0]], axis=1).ravel())
-    assert np.array_equal(interleaved[1], fused[1])
-    transposed = sums(np.ascontiguousarray(q.T))
-    assert np.array_equal(transposed[0], sums(q)[1])
-    assert np.array_equal(transposed[1], sums(q)[0])
-    assert fused[0].sum(dtype=np.uint64) == checksums_of(np.concatenate([q, k]))[1]
-
-
-def test_row_and_column_sums_need_two_dimensions():
-    with pytest.raises(ValueError, match="two dimensions"):
-        row_and_column_sums(np.zeros(3, "u4"), "fp32")
 
 
 def test_crc32_is_that_of_the_bytes():

@@ -359,6 +359,27 @@ static void mix(int width, const void *bits, size_t count, uint64_t position, st
     }
 }
 
+#define ADD_ROW_OF(word) \
+    for (size_t i = 0; i < columns; i++) { \
+        uint64_t wide = ((const word *)bits)[i]; \
+        wide = (wide & nan.magnitude) > nan.largest ? nan.canonical : wide; \
+        uint64_t mixed = mix_word(wide + CONTENT_KEY); \
+        sum += mixed; \
+        column_sums[i] += mixed; \
+    }
+
+static uint64_t add_row(int width, struct nan_pattern nan, const void *bits, size_t columns, uint64_t *column_sums)
+{
+    uint64_t sum = 0;
+    switch (width) {
+    case 1: ADD_ROW_OF(uint8_t) break;
+    case 2: ADD_ROW_OF(uint16_t) break;
+    case 4: ADD_ROW_OF(uint32_t) break;
+    default: ADD_ROW_OF(uint64_t)
+    }
+    return sum;
+}
+
 const struct loops LOOPS = {
-    LOOPS_NAME, widen, sums, finite_sums, centred, project, any_nan, canonical, doubles, pair, mix,
+    LOOPS_NAME, widen, sums, finite_sums, centred, project, any_nan, canonical, doubles, pair, mix, add_row,
 };

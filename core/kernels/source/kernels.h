@@ -58,6 +58,12 @@ struct pair_units {
     int64_t smallest_exponent;
 };
 
+/* Bit patterns of NaN; largest is 0 where a format needs no canonical one. */
+struct nan_pattern {
+    uint64_t magnitude, largest, canonical;
+};
+extern const struct nan_pattern nan_patterns[FORMATS];
+
 /* The loops of one instruction set. `single` tells that values are float, else double. */
 struct loops {
     const char *name;
@@ -71,6 +77,7 @@ struct loops {
     void (*doubles)(enum format format, const void *bits, size_t count, double *values);
     void (*pair)(const double *x, const double *y, size_t count, struct pair_units units, struct pair_sums *sums);
     void (*mix)(int width, const void *bits, size_t count, uint64_t position, struct mixed *into);
+    uint64_t (*add_row)(int width, struct nan_pattern nan, const void *bits, size_t columns, uint64_t *column_sums);
 };
 
 extern const struct loops loops_baseline, loops_avx2, loops_avx512;
@@ -95,12 +102,6 @@ extern const int widths[FORMATS];
 /* The signs W of the sketch, and the shifts that bring the bit of each lane to the place of a sign. */
 extern double lane_signs[SKETCH_SIZE][GROUP];
 extern uint64_t lane_shifts[GROUP];
-
-/* Bit patterns of NaN; largest is 0 where a format needs no canonical one. */
-struct nan_pattern {
-    uint64_t magnitude, largest, canonical;
-};
-extern const struct nan_pattern nan_patterns[FORMATS];
 
 /* The finaliser of SplitMix64, as core/mixing.py. */
 static inline uint64_t mix_word(uint64_t word)

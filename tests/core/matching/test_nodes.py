@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msprobe.core.errors import MappingError
-from msprobe.core.matching.mapping import Mapping, read_mapping
-from msprobe.core.matching.nodes import match_nodes
+from msprobe.core.matching.mapping import Mapping
+from msprobe.core.matching.mapping_file import read_mapping
+from msprobe.core.matching.pairing import match_nodes
 from msprobe.core.sites import Node, NodeKind
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def test_ignored_nodes_are_no_rows(tmp_path: Path) -> None:
         ("version: 2\nrules: []\n", 1, "reads 'version: 1'"),
         ("version: 1\nrules:\n  - candidate: a.{i}\n    reference: b.{j}\n", 3, "same placeholders"),
         ("version: 1\nrules:\n  - candidate: a\n    reference: b\n  - candidate: a\n    reference: c\n", 5, "claimed"),
-        ("version: 1\nrules:\n  - candidate: a\n    reference: b\n    combine: {concat: 0}\n", 5, "not supported yet"),
-        ("version: 1\nrules:\n  - candidate: a\n    reference: [b, c]\n", 3, "not supported yet"),
+        ("version: 1\nrules:\n  - candidate: a\n    reference: [b, c]\n", 3, "lacks 'combine'"),
         ("version: 1\nrules:\n\t- candidate: a\n", 3, "tab"),
         ("version: 1\nversion: 1\nrules: []\n", 2, "twice"),
         ("version: 1\nrules:\n  - candidate: a\n", 3, "lacks 'reference'"),

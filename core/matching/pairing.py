@@ -1,0 +1,154 @@
+"""Pair two ranks: find which node is which, and see several nodes that are one on the other side as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from msprobe.core.errors import MappingError
+from msprobe.core.matching.combined import CombinedRun, NodeGroup
+from msprobe.core.matching.content import parameter_content
+from msprobe.core.matching.nodes import Matcher, NodePairs
+from msprobe.core.matching.ruling import apply_rules
+from msprobe.core.matching.transforms import INTERLEAVE
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from msprobe.core.matching.mapping import Mapping
+    from msprobe.core.matching.views import RankView
+    from msprobe.core.sites import Node
+
+
+@dataclass(frozen=True)
+class PairedRanks:
+    """Both sides of a rank, with groups of nodes seen as one, and the pairs of their nodes."""
+
+    candidate: RankView
+    reference: RankView
+    nodes: NodePairs
+
+
+def find_pairs(candidate: RankView, reference: RankView, mapping: Mapping | None) -> NodePairs:
+    """Pairs the nodes of two ranks.
+
+    Raises:
+        MappingError: A rule of the mapping does not fit the runs.
+    """
+    return match_nodes(
+        candidate.nodes,
+        reference.nodes,
+        mapping=mapping,
+        candidate_content=parameter_content(candidate),
+        reference_content=parameter_content(reference),
+    )
+
+
+def match_nodes(
+    candidate: Sequence[Node],
+    reference: Sequence[Node],
+    *,
+    mapping: Mapping | None = None,
+    candidate_content: dict[int, Hashable] | None = None,
+    reference_content: dict[int, Hashable] | None = None,
+) -> NodePairs:
+    """Pairs the nodes of two graphs.
+
+    In order: the mapping; equal names; names without wrapper segments; equal parameters (``*_content`` maps a node to
+    a key of its parameters' content, used only where it is unique on both sides); containers by their children; names,
+    then class and order inside paired parents. Equal names go before equal content: weights that were loaded into the
+    wrong layer are a fault to be found, not a renaming to be followed.
+    """
+    matcher = Matcher(candidate, reference)
+    if mapping is not None:
+        apply_rules(matcher, mapping)
+    matcher.by_names()
+    if candidate_content and reference_content:
+        matcher.by_content(candidate_content, reference_content)
+        matcher.by_children()
+    matcher.by_relative_names()
+    matcher.by_structure()
+    matcher.operators_of_paired_modules()
+    return matcher.pairs
+
+
+def combine(candidate: RankView, reference: RankView, pairs: NodePairs) -> PairedRanks:
+    """Sees the groups of a pairing as nodes of their own, which come after the others.
+
+    Raises:
+        MappingError: The transform of a rule does not fit the shapes.
+    """
+    if not pairs.groups:
+        return PairedRanks(candidate, reference, pairs)
+    sides = (candidate, reference)
+    groups = [_with_counts(group, sides) for group in pairs.groups]
+    views: list[RankView] = []
+    for side, run in enumerate(sides):
+        own = [group for group in groups if group.side == side]
+        view = CombinedRun(run, own, sides[1 - side]) if own else run
+        _refuse_misfits(view, run)
+        views.append(view)
+    return PairedRanks(views[0], views[1], _extended(pairs, groups, len(candidate.nodes), len(reference.nodes)))
+
+
+def _extended(pairs: NodePairs, groups: Sequence[NodeGroup], count_c: int, count_r: int) -> NodePairs:
+    """Gives the pairs with one node more for each group; members are no nodes of their own any more."""
+    of_candidate = [group for group in groups if group.side == 0]
+    partner = np.concatenate([pairs.partner, np.array([g.whole for g in of_candidate], dtype=np.int64)])
+    reasons = {**pairs.reasons, **{count_c + i: group.reason for i, group in enumerate(of_candidate)}}
+    for i, group in enumerate(group for group in groups if group.side == 1):
+        partner[group.whole] = count_r + i
+        reasons[group.whole] = group.reason
+    members: tuple[set[int], set[int]] = (set(), set())
+    for group in groups:
+        members[group.side].update(group.parts)
+    return NodePairs(
+        partner, reasons, pairs.ignored_candidate | members[0], pairs.ignored_reference | members[1], list(groups)
+    )
+
+
+def _refuse_misfits(view: RankView, run: RankView) -> None:
+    if not isinstance(view, CombinedRun):
+        return
+    for misfit in view.misfits:
+        group = view.groups[misfit.group]
+        if group.where:
+            names = ", ".join(run.nodes[part].path for part in group.parts)
+            shapes = ", ".join("x".join(map(str, shape)) for shape in misfit.shapes)
+            whole = "x".join(map(str, misfit.whole))
+            raise MappingError(
+                f"{group.where}: {group.transform.describe()} of {names} makes no {whole}: the {misfit.place} of the "
+                f"parts are {shapes}. Check which nodes are named, 'groups', and whether 'transpose' is missing."
+            )
+
+
+def _with_counts(group: NodeGroup, sides: tuple[RankView, RankView]) -> NodeGroup:
+    """Fills in a number of groups that is given by the name of a recorded scalar."""
+    name = group.transform.groups
+    if group.transform.join != INTERLEAVE or isinstance(name, int):
+        return group
+    places = [(sides[1 - group.side], group.whole), *((sides[group.side], part) for part in group.parts)]
+    for run, node in places:
+        value = _scalar(run, node, name)
+        if value is not None:
+            return replace(group, transform=group.transform.with_groups(value))
+    path = sides[1 - group.side].nodes[group.whole].path
+    raise MappingError(
+        f"{group.where}: neither run has recorded a scalar {name!r} of {path!r} or of what it lies in; "
+        "write the number of groups."
+    )
+
+
+def _scalar(run: RankView, node: int, name: str) -> int | None:
+    """Finds a whole number among the scalars of a node or of a container around it."""
+    by_path = {n.path: i for i, n in enumerate(run.nodes)}
+    values = {fact.node: fact.value for fact in run.facts if fact.kind == "scalar" and fact.name == name}
+    path: str | None = run.nodes[node].path
+    while path is not None:
+        value = values.get(by_path.get(path, -2))
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        path = run.nodes[by_path[path]].parent if path in by_path else None
+    return None
