@@ -14,7 +14,18 @@ from msprobe.core.matching.micro_steps import whole_steps
 from msprobe.core.matching.pairing import PairedRanks, combine, find_pairs
 from msprobe.core.matching.rows import match_rows
 from msprobe.core.matching.sites import match_sites
-from msprobe.core.merging.sides import SIDES, AnyRank, AnyRun, Sides, bring_together, check_replicas, like, settle
+from msprobe.core.merging.sides import (
+    SIDES,
+    AnyRank,
+    AnyRun,
+    Sides,
+    bring_together,
+    check_replicas,
+    hubs_of,
+    like,
+    place_of,
+    settle,
+)
 from msprobe.core.run.reader import open_run
 from msprobe.core.scope import Scope, StepRanges, few, scope_of
 from msprobe.core.sites import NodeKind
@@ -88,7 +99,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     scope = scope_of(*sides, set(ranks), steps)
     bar = _progress(show=progress)
     table = _match(*sides, scope, rules, known)
-    judged = judge(table, known, bar)
+    judged = judge(table, known, bar, hubs=hubs_of(sides[0], table))
     if noise is not None:
         judged = hold_to_noise(
             judged, _measured_against(like(_open(noise), sides[1]), sides[1], scope, None, known, bar)
@@ -144,7 +155,8 @@ def _match_rank(first: AnyRank, second: AnyRank, rank: int, scope: Scope, rules:
         paired = combine(first, second, pairs)
         sites = match_sites(paired.candidate, paired.reference, paired.nodes)
     left, right, joined = whole_steps(paired.candidate, paired.reference, sites, scope.steps)
-    return RankMatch(rank, left, right, paired.nodes, sites, match_rows(left, right, sites, scope.steps), joined)
+    rows = match_rows(left, right, sites, scope.steps)
+    return RankMatch(rank, left, right, paired.nodes, sites, rows, joined, place_of(first))
 
 
 def _refuse_different_models(

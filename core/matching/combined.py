@@ -212,6 +212,15 @@ class CombinedRun:
         start = self._groups.starts[index]
         return self._groups.rows[start : start + self._groups.sizes[index]]
 
+    @property
+    def below(self) -> RankView:
+        """The view that this one is made of."""
+        return self._run
+
+    def origin(self, index: int) -> int:
+        """Gives the row of the view below that a record is, or the first that it was joined from."""
+        return int(self._kept[index] if index < len(self._kept) else self._members(index - len(self._kept))[0])
+
     def tensor(self, index: int) -> NDArray[Any] | None:
         """Gives the values of a record, joined where the record is."""
         if index < len(self._kept):

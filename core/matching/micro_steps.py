@@ -110,6 +110,15 @@ class WholeSteps:
         elements = int(np.prod(self._run.forms[int(own["form"][row])].shape))
         return Statistics(finite=elements - values["nan"] - values["pos_inf"] - values["neg_inf"], **values)
 
+    @property
+    def below(self) -> RankView:
+        """The view that this one is made of."""
+        return self._run
+
+    def origin(self, index: int) -> int:
+        """Gives the row of the view below that a record is, or the first that it was joined from."""
+        return int(self._parts[index].rows[0] if index in self._parts else self._rows[index])
+
     def tensor(self, index: int) -> NDArray[Any] | None:
         """Gives the values of a record, joined where the record is."""
         if index not in self._parts:

@@ -23,9 +23,9 @@ class MergedRun:
 
     ranks: tuple[int, ...] = (0,)
 
-    def __init__(self, run: Run, parallel: Parallel | None = None) -> None:
+    def __init__(self, run: Run, parallel: Parallel | None = None, *, meshes: Mapping[int, Mesh] | None = None) -> None:
         self.source = run
-        self.meshes: Mapping[int, Mesh] = meshes_of(run, parallel)
+        self.meshes: Mapping[int, Mesh] = meshes_of(run, parallel) if meshes is None else meshes
         self._parallel = parallel or Parallel()
 
     @property

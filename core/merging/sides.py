@@ -9,6 +9,7 @@ import numpy as np
 from msprobe.core.comparison import Finding
 from msprobe.core.errors import LayoutError
 from msprobe.core.matching.rows import match_rows
+from msprobe.core.merging.across import Hubs, link_ranks
 from msprobe.core.merging.parallel import Parallel, meshes_of
 from msprobe.core.merging.replica_findings import Bar, replica_findings
 from msprobe.core.merging.replicas import pairs_of, show_worst
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from msprobe.core.merging.planning import Mesh
     from msprobe.core.run.reader import RankRun, Run
     from msprobe.core.verdicts.constants import Constants
+    from msprobe.core.verdicts.table import PairTable
 
 AnyRun: TypeAlias = "Run | MergedRun"
 AnyRank: TypeAlias = "RankRun | MergedRank"
@@ -69,6 +71,24 @@ def bring_together(
 def like(run: Run, side: AnyRun) -> AnyRun:
     """Gives a further run as one whole where the side that it is compared with is."""
     return MergedRun(run) if isinstance(side, MergedRun) and not _is_alone(run) else run
+
+
+def place_of(rank: AnyRank) -> str:
+    """Words where a rank stands on its mesh: ``dp 1, tp 0``."""
+    return ", ".join(f"{axis} {place[0]}" for axis, place in rank.info.mesh.items() if place[1] > 1)
+
+
+def hubs_of(run: AnyRun, table: PairTable) -> Hubs | None:
+    """Gives how ranks that are compared one by one reach each other; None where there is one, or all are one."""
+    if isinstance(run, MergedRun) or len(table.matches) < 2:
+        return None
+    return link_ranks(table, as_merged(run).merged)
+
+
+def as_merged(run: Run) -> MergedRun:
+    """Sees a run as one; ranks whose place is not known all work on the same samples, as far as it can be told."""
+    meshes = _mesh(run, None, must=False) or {rank: {} for rank in run.ranks}
+    return MergedRun(run, meshes=meshes)
 
 
 def check_replicas(name: str, run: AnyRun, constants: Constants, bar: Bar) -> list[Finding]:

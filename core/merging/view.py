@@ -6,7 +6,7 @@ Nothing is written and no tensor is read before it is asked for. Every record ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from msprobe.core.merging.grouping import Members, group_members
 from msprobe.core.merging.identity import WholeCatalogue, unite
 from msprobe.core.merging.order import execution_order
 from msprobe.core.merging.planning import Mesh, Planner, Rules
+from msprobe.core.merging.provenance import Provenance, provenance_of
 from msprobe.core.merging.records import Combiner, used_members
 from msprobe.core.merging.replicas import Differing, find_differing, replicas_of
 from msprobe.core.run import tables
@@ -33,26 +34,6 @@ if TYPE_CHECKING:
 
 #: Begins ``Form.kind`` of a whole that could not be made; the reason follows.
 NOT_KNOWN = "not known: "
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One record that a merged one was made from: who recorded it, in which row of that rank's records, and its use."""
-
-    rank: int
-    row: int
-    #: "kept" or "replica".
-    use: str
-    form: Form
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """What a merged record was made from, and how: ``alone``, ``join``, ``sum``, ``mean``; or why it is not known."""
-
-    how: str
-    parts: tuple[Part, ...]
-    reason: str = ""
 
 
 class MergedRank:
@@ -257,6 +238,14 @@ class MergedRank:
         """The forms of wholes by number; of one that is not known, ``kind`` tells the reason."""
         return self._plan_forms[0]
 
+    @cached_property
+    def reasons(self) -> dict[int, str]:
+        """Why a record has no numbers, by its row."""
+        members, order = self._ordered
+        failed = np.array([bool(plan.reason) for plan in self.plans], dtype=bool)
+        rows = np.flatnonzero(failed[members.plan[order]]) if len(order) else order
+        return {row: f"{NOT_KNOWN}{self.plans[int(members.plan[order[row]])].reason}" for row in rows.tolist()}
+
     @property
     def steps(self) -> tuple[int, ...]:
         """The steps that have records."""
@@ -303,7 +292,7 @@ class MergedRank:
     def reshape(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
         """Tells the shapes of the other side's whole tensors by site; what was not known may be, then."""
         self._shapes = dict(shapes)
-        for name in ("_grouped", "_ordered", "combiner", "records", "_plan_forms", "differing"):
+        for name in ("_grouped", "_ordered", "combiner", "records", "_plan_forms", "differing", "reasons"):
             self.__dict__.pop(name, None)
 
     def substitute(self, instead: Mapping[int, int]) -> None:
@@ -322,41 +311,27 @@ class MergedRank:
     def ranks_of(self, index: int) -> tuple[int, ...]:
         """Gives the ranks of replicas that record ``index`` shows because they differ from the others."""
         members = self._ordered[0]
-        plan, start = self._whole(index)
+        plan, start = self.whole(index)
         shown = [self._instead[start + k.member] for k in plan.kept if start + k.member in self._instead]
         return tuple(self.numbers[int(members.rank[member])] for member in shown)
 
     # --- what a record was made from
 
-    def _whole(self, index: int) -> tuple[Plan, int]:
+    def whole(self, index: int) -> tuple[Plan, int]:
+        """Gives the plan of record ``index``, and the row of ``members`` at which its members begin."""
         members, order = self._ordered
         whole = int(order[index])
         return self.plans[int(members.plan[whole])], int(members.starts[whole])
 
     def provenance(self, index: int) -> Provenance:
         """Says what record ``index`` was made from."""
-        members = self._ordered[0]
-        plan, start = self._whole(index)
-        whole = int(self._ordered[1][index])
-        end = start + int(members.sizes[whole])
-        kept = {k.member for k in plan.kept}
-        forms = self._all_forms[0]
-        parts = tuple(
-            Part(
-                self.numbers[int(members.rank[at])],
-                int(members.row[at]),
-                "kept" if at - start in kept else "replica",
-                forms[int(members.form[at])],
-            )
-            for at in range(start, end)
-        )
-        return Provenance(plan.how, parts, plan.reason)
+        return provenance_of(self, index)
 
     def tensor(self, index: int) -> NDArray[Any] | None:
         """Gives the values of record ``index``, put together from its parts; None where one was not saved."""
         if self.records["tensor"][index] < 0:
             return None
-        plan, start = self._whole(int(self.records["tensor"][index]))
+        plan, start = self.whole(int(self.records["tensor"][index]))
         parts = [self._part(start + k.member, factor) for k, factor in zip(plan.kept, plan.undone, strict=True)]
         if any(part is None for part in parts):
             return None
@@ -380,7 +355,7 @@ class MergedRank:
 
     def _read_parts(self, index: int, read: Callable[[RankRun, int], Any]) -> tuple[Plan, list[Any] | None]:
         """Reads something of all kept parts of a record; None where a part lacks it."""
-        plan, start = self._whole(index)
+        plan, start = self.whole(index)
         members = self._ordered[0]
         places = [start + k.member for k in plan.kept]
         parts = [read(self.ranks[int(members.rank[at])], int(members.row[at])) for at in places]

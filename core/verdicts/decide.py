@@ -57,9 +57,11 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constan
         held_to = np.where(tainted, bounds.local + constants.fault_gain * carried, bounds.total)
         explained = errors.difference <= held_to
     flagged &= ~(tainted & explained & ~errors.nonfinite)
+    passed_on = _from_other_ranks(flagged | flips, healed & ~flagged, edges, flow, len(table)) & ~tainted & flagged
+    flagged &= ~passed_on
     blank = np.full(len(table), "", dtype=object)
     decisions = Decisions(blank, blank.copy(), flagged, tainted, held_to)
-    _fill(decisions, table, errors, _Masks(judgeable, blind, flips, healed))
+    _fill(decisions, table, errors, _Masks(judgeable, blind, flips, healed, passed_on))
     return decisions
 
 
@@ -138,14 +140,27 @@ def spread_taint(seeds: NDArray[np.bool_], healed: NDArray[np.bool_], edges: Edg
     return tainted
 
 
+def _from_other_ranks(
+    seeds: NDArray[np.bool_], healed: NDArray[np.bool_], edges: Edges, flow: Flow, count: int
+) -> NDArray[np.bool_]:
+    """Gives the rows that a seed reaches, on this rank or through what ranks pass to each other."""
+    if not flow.hubs or not seeds.any():
+        return np.zeros(count, dtype=bool)
+    more = np.zeros(flow.hubs, dtype=bool)
+    everything = np.concatenate([edges, flow.shared])
+    reached = spread_taint(np.append(seeds, more), np.append(healed, more), everything, count + flow.hubs)
+    return reached[:count]
+
+
 @dataclass(frozen=True)
 class _Masks:
-    """What else decides: rows that can be judged, whose sources cannot, whose choice flipped, that healed."""
+    """What else decides: rows that can be judged, whose sources cannot, that flipped, healed, or others spoiled."""
 
     judgeable: NDArray[np.bool_]
     blind: NDArray[np.bool_]
     flips: NDArray[np.bool_]
     healed: NDArray[np.bool_]
+    passed_on: NDArray[np.bool_]
 
 
 def _fill(decisions: Decisions, table: PairTable, errors: Errors, masks: _Masks) -> None:
@@ -164,6 +179,11 @@ def _fill(decisions: Decisions, table: PairTable, errors: Errors, masks: _Masks)
         ),
         (masks.flips, Verdict.INCONCLUSIVE, "a choice flipped where its inputs differ; by what margin is unknown"),
         (errors.equal, Verdict.EQUAL, "same bits"),
+        (
+            masks.passed_on,
+            Verdict.INHERITED,
+            "its sources agree on this rank, but differ on a rank that has a part in it",
+        ),
         (healthy & errors.identical, Verdict.NORMAL, "no recorded number differs"),
         (healthy, Verdict.NORMAL, "the difference is within rounding"),
         (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.sites import Direction, Role
+from msprobe.core.verdicts.factors import meaning
 from msprobe.core.verdicts.facts import FactTable, differing_facts
 from msprobe.core.verdicts.table import DIRECTIONS, PairTable, Side
 
@@ -105,7 +106,9 @@ class EvidenceFinder:
         if len(factors) != 1 or None in factors:
             return []
         (factor,) = factors
-        return [f"the candidate is exactly {factor} times the reference"]
+        assert factor is not None
+        told = meaning(self._table, factor, int(self._table.step[rows[0]]))
+        return [f"the candidate is exactly {factor} times the reference{told}"]
 
     def exact_factor(self, row: int) -> str | None:
         """Gives the clean factor between the two sides of a row (2, 1/4, -1 ...), or None."""

@@ -8,7 +8,7 @@ cannot be judged, so an edge from it is replaced by edges from its own sources.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class Flow:
     values of one step to parameters of a later one, kept apart because another bound holds for them. ``by_order``
     marks rows whose sources are only guessed from the order of execution. ``external`` marks rows that come from
     outside the model: they have no sources. ``traced`` tells that any edge was seen, not guessed.
+    ``shared`` are edges by which ranks reach each other, through ``hubs`` points that are numbered after the rows.
     """
 
     edges: Edges
@@ -41,6 +42,8 @@ class Flow:
     external: NDArray[np.bool_]
     first_of_site: NDArray[np.bool_]
     traced: bool
+    shared: Edges = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    hubs: int = 0
 
 
 def build_flow(table: PairTable) -> Flow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,16 +16,25 @@ from msprobe.core.verdicts.sources import Judged
 from msprobe.core.verdicts.tensors import TensorReader
 
 if TYPE_CHECKING:
+    from msprobe.core.merging.across import Hubs
     from msprobe.core.verdicts.constants import Constants
     from msprobe.core.verdicts.table import PairTable
 
 
-def judge(table: PairTable, constants: Constants, bar: Callable[[Iterable[int]], Iterable[int]]) -> Judged:
-    """Judges every pair; ``bar`` shows progress over pairs whose tensors are read."""
+def judge(
+    table: PairTable,
+    constants: Constants,
+    bar: Callable[[Iterable[int]], Iterable[int]],
+    *,
+    hubs: Hubs | None = None,
+) -> Judged:
+    """Judges every pair; ``bar`` shows progress over pairs whose tensors are read, ``hubs`` how ranks reach others."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # NaN and Inf are data here
         reader = TensorReader(table)
         errors = measure_errors(table, reader.measure, bar, reader.content_vectors)
         flow = build_flow(table)
+        if hubs is not None:
+            flow = replace(flow, shared=hubs.edges, hubs=hubs.count)
         bounds = local_bounds(table, errors, flow, constants)
         decisions = decide(table, errors, bounds, flow, constants)
         return Judged(table, errors, relative(errors, table), bounds, flow, decisions, constants)

@@ -16,6 +16,7 @@ from msprobe.core.comparison import Source, Verdict
 from msprobe.core.matching.names import split_operator
 from msprobe.core.sites import Direction, Role
 from msprobe.core.verdicts.evidence import EvidenceFinder
+from msprobe.core.verdicts.ranks import RanksToBlame
 from msprobe.core.verdicts.table import DIRECTIONS, ROLES, PairTable, row_order
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ def find_sources(judged: Judged) -> tuple[Source, ...]:
     _join_accumulation(groups)
     finder = EvidenceFinder(judged.table, judged.errors, judged.flow, judged.constants)
     place = np.argsort(row_order(table))
+    blamed = RanksToBlame(table)
     return tuple(
-        _source(judged, rows, blames[int(table.site[rows[0]])], finder, int(place[rows[0]]))
+        _on_ranks(_source(judged, rows, blames[int(table.site[rows[0]])], finder, int(place[rows[0]])), rows, blamed)
         for rows in sorted(groups.values(), key=lambda rows: int(cause[rows[0]]))
     )
 
@@ -178,6 +180,15 @@ def _join_updates(
             groups[key] = [row for row in groups[key] if row not in updated]
     if found:
         groups[("", Direction.UPDATE.value, "update")] = sorted(found, key=lambda row: int(cause[row]))
+
+
+def _on_ranks(source: Source, rows: list[int], blamed: RanksToBlame) -> Source:
+    """Says on which ranks a source sits, where it is not all of them."""
+    ranks = blamed.ranks(rows, source.bound)
+    if not ranks:
+        return source
+    sentence = f"{source.sentence.removesuffix('.')},{blamed.words(ranks)}."
+    return replace(source, sentence=sentence, rank=ranks[0], ranks=ranks)
 
 
 def _source(judged: Judged, rows: list[int], blame: _Blame, finder: EvidenceFinder, shown_row: int) -> Source:

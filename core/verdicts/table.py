@@ -42,6 +42,8 @@ class RankMatch:
     rows: RowPairs
     #: How many steps were compared as wholes, since the sides cut them into different numbers of micro-steps.
     joined_steps: int = 0
+    #: Where the rank stands on the mesh, in words: "dp 1, tp 0"; "" where it is not known.
+    place: str = ""
 
 
 @dataclass
