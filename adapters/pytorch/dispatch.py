@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from msprobe.adapters.pytorch.attribution import Attribution
     from msprobe.adapters.pytorch.operators import Operands, Operator
+    from msprobe.adapters.pytorch.parallel.layouts import Layouts
     from msprobe.adapters.pytorch.tracing import Tracer
     from msprobe.core.options import RecordOptions
     from msprobe.core.recorder import Recorder
@@ -107,6 +108,8 @@ class OpRecorder(UncompiledMode):
     def __init__(self, recorder: Recorder, attribution: Attribution, options: RecordOptions) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tracer: Tracer | None = None
+        #: How tensors lie in the whole ones, on a mesh of several ranks.
+        self.layouts: Layouts | None = None
         self._recorder = recorder
         self._attribution = attribution
         self._options = options
@@ -150,6 +153,8 @@ class OpRecorder(UncompiledMode):
         except BaseException as error:
             self._quietly("error", operator, self._failed, call, error)
             raise
+        if self.tracer is not None:
+            self.tracer.follow_layout(func, args, kwargs, result)
         self._quietly("outputs", operator, self._after, call, result)
         return result
 
@@ -278,8 +283,10 @@ class OpRecorder(UncompiledMode):
         if content.status is not None:
             self._record_unreadable(call, site, tensor, content.status)
             return
+        layouts = self.layouts
+        placed = tensor if layouts is None else layouts.placed(tensor, layouts.at_site(site, tensor))
         seq = self._recorder.observe(
-            site, tensor, what=what, micro_step=call.micro_step, share=content.seq, reshaped=content.is_reshaped
+            site, placed, what=what, micro_step=call.micro_step, share=content.seq, reshaped=content.is_reshaped
         )
         if content.seq is None and seq >= 0:
             content.keep(seq)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from msprobe.adapters.pytorch.guard import Failures
     from msprobe.adapters.pytorch.observing import Observer
     from msprobe.adapters.pytorch.placed import Placed
+    from msprobe.adapters.pytorch.parallel.spreads import Spread
     from msprobe.core.sites import Direction, Role
 
 
@@ -39,7 +40,7 @@ class GradientWatch:
     ``placed`` says how the gradient lies in that of all ranks, ``after`` hears of it with the micro-step.
     """
 
-    __slots__ = ("_arrived", "_counts", "after", "micro_step", "path", "placed", "places")
+    __slots__ = ("_arrived", "_counts", "after", "micro_step", "path", "placed", "places", "spread")
     #: Tells torch that a pickled tensor may lose this hook without a warning.
     __torch_unserializable__ = True
 
@@ -53,6 +54,8 @@ class GradientWatch:
         self.places: list[GradientPlace] = []
         self.placed: Callable[[torch.Tensor], torch.Tensor | Placed] | None = None
         self.after: Callable[[int], None] | None = None
+        #: How the tensor lies in the whole one, as its gradient does; None: it is whole.
+        self.spread: Spread | None = None
 
     def __call__(self, gradient: torch.Tensor) -> None:
         self._arrived(self, gradient)
@@ -95,6 +98,8 @@ class Gradients:
         watch = GradientWatch(self._hook, path, None)
         watch.placed, watch.after = placed, after
         watch.places.extend(places)
+        layouts = self._observer.layouts
+        watch.spread = layouts.spread_of(parameter) if layouts is not None else None
         self._handles.append(parameter.register_hook(watch))
 
     def micro_step_of_backward(self) -> int | None:
@@ -120,6 +125,7 @@ class Gradients:
         watch = GradientWatch(self._hook, path, micro_step)
         watch.placed = self._observer.samples.gradient if self._observer.samples is not None else None
         watch.places.append(place)
+        watch.spread = seen.spread if seen is not None else None
         self._handles.append(tensor.register_hook(watch))
         if seen is not None:
             seen.watch = watch
@@ -139,11 +145,10 @@ class Gradients:
             self._micro_step_of[torch._C._current_graph_task_id()] = micro_step
         self.arrivals += 1
         count = watch.count(micro_step)
-        part = gradient if watch.placed is None else watch.placed(gradient)
         for place in watch.places:
             site = self._observer.recorder.site(
                 place.node, place.direction, place.role, place.argument, place.call + count
             )
-            self._observer.gradient(site, part, place.what, micro_step)
+            self._observer.gradient(site, gradient, place.what, micro_step, watch)
         if watch.after is not None:
             watch.after(micro_step)

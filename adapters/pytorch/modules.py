@@ -297,6 +297,8 @@ class ModuleWatcher:
     def inputs(self, watched: WatchedModule, frame: Frame, tensors: list[Place], *, batch: bool) -> None:
         """Records the tensors that a module is called with; those of an outermost call, the batch, with checksums."""
         call, what = frame.call, watched.what | {"checksums"} if batch else watched.what
+        if batch and self._observer.layouts is not None:
+            self._observer.layouts.batch(tensor for _, tensor in tensors)
         for path, tensor in tensors:
             site = self._recorder.site(call.node, call.direction, Role.INPUT, path, call.call, frame.stack)
             self._observer.activation(site, tensor, what, call.micro_step)

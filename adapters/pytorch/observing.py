@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import torch
 
     from msprobe.adapters.pytorch.batches import Samples
+    from msprobe.adapters.pytorch.gradients import GradientWatch
+    from msprobe.adapters.pytorch.parallel.layouts import Layouts
     from msprobe.adapters.pytorch.tracing import Tracer
     from msprobe.core.recorder import Recorder
 
@@ -24,12 +26,27 @@ class Observer:
         self.tracer: Tracer | None = None
         #: This rank's samples in the forward pass under way, on data-parallel ranks.
         self.samples: Samples | None = None
+        #: How tensors lie in the whole ones, on a mesh of several ranks.
+        self.layouts: Layouts | None = None
 
-    def value(self, site: int, tensor: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> int:
+    def value(
+        self,
+        site: int,
+        tensor: torch.Tensor | Placed,
+        what: frozenset[str],
+        micro_step: int,
+        samples: Samples | None = None,
+    ) -> int:
         """Records a tensor at a site, by reference to an earlier record when the content is known.
 
-        Gives the record's number, -1 when nothing is recorded.
+        ``samples`` are those that an activation belongs to. Gives the record's number, -1 when nothing is recorded.
         """
+        spread = None
+        if self.layouts is not None and not isinstance(tensor, Placed) and not is_transformed(tensor):
+            spread = self.layouts.at_site(site, tensor)
+            tensor = self.layouts.placed(tensor, spread)
+        if samples is not None:
+            tensor = samples.activation(tensor)
         plain = plain_of(tensor)
         if is_transformed(plain):
             self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
@@ -39,18 +56,31 @@ class Observer:
         seq = self.recorder.observe(site, tensor, what=what, micro_step=micro_step, share=share)
         if seen is not None and seq >= 0:
             seen.seq = seq
+            seen.spread = spread
         return seq
 
     def activation(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
         """Records what a module is called with or gives back: on data-parallel ranks a part of the batch."""
-        part = tensor if self.samples is None else self.samples.activation(tensor)
-        self.value(site, part, what, micro_step)
+        self.value(site, tensor, what, micro_step, samples=self.samples)
 
-    def gradient(self, site: int, gradient: torch.Tensor | Placed, what: frozenset[str], micro_step: int) -> None:
-        """Records a gradient, which belongs to the micro-step that its forward ran in."""
-        self.value(site, gradient, what, micro_step)
+    def gradient(  # what a hook on a tensor knows
+        self, site: int, gradient: torch.Tensor, what: frozenset[str], micro_step: int, watch: GradientWatch
+    ) -> None:
+        """Records a gradient, which belongs to the micro-step that its forward ran in; ``watch`` saw it arrive."""
+        part: torch.Tensor | Placed = gradient
+        if self.layouts is not None:
+            part = self.layouts.gradient(site, gradient, watch.spread, of_parameter=watch.micro_step is None)
+        if watch.placed is not None:
+            part = watch.placed(part)
+        self.value(site, part, what, micro_step)
         if self.tracer is not None:
-            self.tracer.seen_gradient(site, plain_of(gradient), micro_step)
+            self.tracer.seen_gradient(site, gradient, micro_step)
+
+    def consumed(self, parameter: torch.Tensor, tensor: torch.Tensor | Placed) -> torch.Tensor | Placed:
+        """Gives what an optimizer consumes or keeps of a parameter, which must lie as the parameter does."""
+        if self.layouts is None or isinstance(tensor, Placed):
+            return tensor
+        return self.layouts.consumed(parameter, tensor)
 
     def end_step(self) -> None:
         """Forgets the tensors of the step."""

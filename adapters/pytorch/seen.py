@@ -16,6 +16,7 @@ import torch
 
 if TYPE_CHECKING:
     from msprobe.adapters.pytorch.gradients import GradientWatch
+    from msprobe.adapters.pytorch.parallel.spreads import Spread
 
 Content = tuple[int, int, "torch.Size", tuple[int, ...]]
 
@@ -28,6 +29,8 @@ class Seen:
     content: Content
     seq: int | None = None
     watch: GradientWatch | None = None
+    #: How it lies in the whole tensor, where that is known.
+    spread: Spread | None = None
 
 
 #: Tells whether a tensor stands for others inside a ``torch.func`` transform, with no values and hooks of its own.

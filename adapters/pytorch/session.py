@@ -22,6 +22,7 @@ from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
+from msprobe.adapters.pytorch.parallel.layouts import Layouts
 from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axis
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from msprobe.adapters.pytorch.nodes import WatchedModule
+    from msprobe.adapters.pytorch.parallel.mesh import Mesh
     from msprobe.core.options import RecordOptions
 
 
@@ -285,6 +287,7 @@ class Session:
                 return False
         if not self._forwards:
             self._random_facts()
+            self._find_layouts()
         self._forwards += 1
         self._touched = True
         return True
@@ -294,6 +297,22 @@ class Session:
         group = self._holdings.group
         if group.size > 1:
             self._observer.samples = Samples(group, self.options.batch_order, shapes)
+
+    @guarded
+    def _find_layouts(self) -> None:
+        """Learns how the model is spread over ranks, before the first forward of a step."""
+        observer = self._observer
+        if observer.layouts is None:
+            mesh = find_mesh(self.models.values(), self.options.mesh)
+            if not mesh.axes:
+                return
+            observer.layouts = Layouts(mesh, self.options.context_parallel)
+            if self._ops is not None:
+                self._ops.layouts = observer.layouts
+        observer.layouts.learn(self.models.values())
+        if observer.tracer is not None:
+            observer.tracer.layouts = observer.layouts
+            observer.layouts.follow()
 
     @guarded
     def _random_facts(self) -> None:
@@ -368,16 +387,21 @@ class Session:
 
     def _writer(self, path: Path) -> RunWriter:
         options = self.options
-        self._holdings.look(self.models.values())
-        mesh, perturbed = find_mesh(self.models.values(), options.mesh), self._perturb is not None
-        for place in self._holdings.group.places:
-            mesh = with_axis(mesh, place.axis, (place.coordinate, place.size), place.ranks)
+        mesh, perturbed = self._mesh(), self._perturb is not None
         header = run_header(options, self.models, self._context, mesh=mesh.sizes, perturbed=perturbed)
         rank = rank_info(mesh.places)
         what, watch = self._steering.stored(), self._steering.begin(path, rank.rank)
         writer = RunWriter(path, rank=rank, header=header, what=what, queue_bytes=options.queue_bytes, watch=watch)
         self._close_at_exit()
         return writer
+
+    def _mesh(self) -> Mesh:
+        """Finds the mesh, and the axes over which wrappers spread data and parameters."""
+        self._holdings.look(self.models.values())
+        mesh = find_mesh(self.models.values(), self.options.mesh)
+        for place in self._holdings.group.places:
+            mesh = with_axis(mesh, place.axis, (place.coordinate, place.size), place.ranks)
+        return mesh
 
     def _close_at_exit(self) -> None:
         """Has the session closed when Python exits: before its writer is, so registered after it."""

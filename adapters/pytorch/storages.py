@@ -25,7 +25,7 @@ _SWEEP_FROM = 4096
 class Storage:
     """One storage of one tensor or of many views."""
 
-    __slots__ = ("changes", "labels", "nbytes", "records", "reference", "sources", "unwritten", "written")
+    __slots__ = ("changes", "labels", "nbytes", "records", "reference", "sources", "spreads", "unwritten", "written")
 
     def __init__(self, reference: Any, nbytes: int) -> None:
         self.reference = reference
@@ -41,6 +41,8 @@ class Storage:
         self.written: set[Stretch] | None = None
         #: Records of its content: see ``contents``.
         self.records: dict[Any, Any] | None = None
+        #: How stretches of it are spread over ranks: see ``parallel.spreading``.
+        self.spreads: dict[Stretch, Any] | None = None
 
     def sources_of(self, stretch: Stretch) -> frozenset[int] | None:
         """Gives what a stretch was computed from; None when that was never seen."""

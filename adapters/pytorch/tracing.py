@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from msprobe.adapters.pytorch.attribution import ModuleCall
     from msprobe.adapters.pytorch.operators import Operands, Operator
+    from msprobe.adapters.pytorch.parallel.layouts import Layouts
     from msprobe.core.recorder import Recorder
 
 #: A storage keeps at most this many sources, the most recent ones.
@@ -71,6 +72,8 @@ class Tracer:
     def __init__(self, recorder: Recorder, storages: Storages | None = None) -> None:
         self.storages = Storages() if storages is None else storages
         self.recorder = recorder
+        #: Follows how tensors are spread over ranks, on a mesh of several.
+        self.layouts: Layouts | None = None
         self._threads = threading.local()
         self._clock = 0
         #: When each source was last seen.
@@ -202,8 +205,16 @@ class Tracer:
                 elif storage.labels is not None and not operator.mutated:
                     storage.labels[stretch_of(part)] = self._sources((origin,))
 
+    @_quietly
+    def follow_layout(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Follows how the outputs of an operator are spread over ranks."""
+        if self.layouts is not None:
+            self.layouts.ran(func, args, kwargs, result)
+
     def new_step(self) -> None:
         """Forgets everything; to be called at the end of the traced step."""
+        if self.layouts is not None:
+            self.layouts.stop()
         self.storages.clear()
         self._threads = threading.local()
         self._seen_at.clear()
@@ -338,6 +349,7 @@ class _TracingMode(UncompiledMode):
         operands = operands_of(operator, args, kwargs)
         outputs = outputs_of(result)
         self._tracer.follow(operator, operands.tensors, outputs)
+        self._tracer.follow_layout(func, args, kwargs, result)
         self._formulas.ran(operator, [tensor for _, tensor in outputs])
         return result
 

@@ -8,4 +8,6 @@ LAYOUTS: dict[str, tuple[int, str]] = {
     "moe": (1, "tests.parallel.single:train_moe"),
     "data parallel": (2, "tests.parallel.data_parallel:train_data_parallel"),
     "data parallel of four": (4, "tests.parallel.data_parallel:train_data_parallel"),
+    "tp2": (2, "tests.parallel.tensor_parallel:train_tensor_parallel"),
+    "tp2 sp": (2, "tests.parallel.tensor_parallel:train_sequence_parallel"),
 }

@@ -167,11 +167,15 @@ def train(
     *,
     part: Callable[[Tensor], Tensor] = lambda whole: whole,
     before_step: Callable[[], None] = lambda: None,
+    seed: int = 0,
 ) -> None:
-    """Trains for the steps of the config; ``part`` gives the rank's part of a [batch, sequence] tensor."""
+    """Trains for the steps of the config; ``part`` gives the rank's part of a [batch, sequence] tensor.
+
+    ``before_step`` is called between backward and the optimizer's step, for reductions that the layout does itself.
+    """
     optimizer = make_optimizer(model, config)
     for step in range(config.steps):
-        torch.manual_seed(step)
+        torch.manual_seed(1000 * seed + step)
         words, targets, positions = (part(whole) for whole in make_batch(config, step))
         optimizer.zero_grad()
         loss_of(model(words, positions), targets).backward()
