@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from msprobe.adapters.pytorch.guard import guarded
+from msprobe.adapters.pytorch.parallel.origins import KnownOrigins, origin_of
 from msprobe.adapters.pytorch.seen import is_transformed
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
     from msprobe.adapters.pytorch.guard import Failures
     from msprobe.adapters.pytorch.observing import Observer
-    from msprobe.adapters.pytorch.placed import Placed
+    from msprobe.adapters.pytorch.parallel.origins import Origin
     from msprobe.adapters.pytorch.parallel.spreads import Spread
+    from msprobe.adapters.pytorch.placed import Placed
     from msprobe.core.sites import Direction, Role
 
 
@@ -52,7 +54,7 @@ class GradientWatch:
         self.path = path
         self.micro_step = micro_step
         self.places: list[GradientPlace] = []
-        self.placed: Callable[[torch.Tensor], torch.Tensor | Placed] | None = None
+        self.placed: Callable[[torch.Tensor | Placed], torch.Tensor | Placed] | None = None
         self.after: Callable[[int], None] | None = None
         #: How the tensor lies in the whole one, as its gradient does; None: it is whole.
         self.spread: Spread | None = None
@@ -76,6 +78,7 @@ class Gradients:
         self._observer = observer
         self._handles: list[Any] = []
         self._micro_step_of: dict[int, int] = {}
+        self._origins = KnownOrigins()
 
     def watch_output(self, tensor: torch.Tensor, path: str, place: GradientPlace, micro_step: int) -> None:
         """Records the gradient of a module's output; several modules may give the same tensor."""
@@ -91,7 +94,7 @@ class Gradients:
         path: str,
         places: list[GradientPlace],
         *,
-        placed: Callable[[torch.Tensor], torch.Tensor | Placed] | None = None,
+        placed: Callable[[torch.Tensor | Placed], torch.Tensor | Placed] | None = None,
         after: Callable[[int], None] | None = None,
     ) -> None:
         """Records the gradient that each backward pass adds to a parameter, before it is added."""
@@ -112,6 +115,7 @@ class Gradients:
             handle.remove()
         self._handles.clear()
         self._micro_step_of.clear()
+        self._origins.clear()
         self.arrivals = 0
 
     def _watch(self, tensor: torch.Tensor, path: str, place: GradientPlace, micro_step: int, *, join: bool) -> None:
@@ -126,9 +130,27 @@ class Gradients:
         watch.placed = self._observer.samples.gradient if self._observer.samples is not None else None
         watch.places.append(place)
         watch.spread = seen.spread if seen is not None else None
-        self._handles.append(tensor.register_hook(watch))
+        origin = origin_of(tensor)
+        if origin is None:
+            self._handles.append(tensor.register_hook(watch))
+            self._origins.add(tensor)
+        elif not self._origins.holds(origin):
+            self._watch_origin(watch, tensor, origin)
         if seen is not None:
             seen.watch = watch
+
+    def _watch_origin(self, watch: GradientWatch, tensor: Any, origin: Origin) -> None:
+        """Watches the gradient of what a distributed tensor was wrapped around."""
+        node, number = origin
+        layouts = self._observer.layouts
+        watch.spread = layouts.spread_of(tensor) if layouts is not None else None
+
+        def before(gradients: tuple[torch.Tensor | None, ...]) -> None:
+            gradient = gradients[number]
+            if gradient is not None:
+                watch(gradient)
+
+        self._handles.append(node.register_prehook(before))
 
     def _hook(self, watch: GradientWatch, gradient: torch.Tensor) -> None:
         if self._handles:

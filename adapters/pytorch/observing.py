@@ -61,20 +61,25 @@ class Observer:
 
     def activation(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:
         """Records what a module is called with or gives back: on data-parallel ranks a part of the batch."""
-        self.value(site, tensor, what, micro_step, samples=self.samples)
+        self.value(site, tensor, what, micro_step, self.samples)
 
     def gradient(  # what a hook on a tensor knows
-        self, site: int, gradient: torch.Tensor, what: frozenset[str], micro_step: int, watch: GradientWatch
+        self,
+        site: int,
+        gradient: torch.Tensor | Placed,
+        what: frozenset[str],
+        micro_step: int,
+        watch: GradientWatch | None = None,
     ) -> None:
         """Records a gradient, which belongs to the micro-step that its forward ran in; ``watch`` saw it arrive."""
-        part: torch.Tensor | Placed = gradient
-        if self.layouts is not None:
-            part = self.layouts.gradient(site, gradient, watch.spread, of_parameter=watch.micro_step is None)
-        if watch.placed is not None:
+        part = gradient
+        if watch is not None and self.layouts is not None and not isinstance(part, Placed):
+            part = self.layouts.gradient(site, part, watch.spread, of_parameter=watch.micro_step is None)
+        if watch is not None and watch.placed is not None:
             part = watch.placed(part)
         self.value(site, part, what, micro_step)
         if self.tracer is not None:
-            self.tracer.seen_gradient(site, gradient, micro_step)
+            self.tracer.seen_gradient(site, plain_of(gradient), micro_step)
 
     def consumed(self, parameter: torch.Tensor, tensor: torch.Tensor | Placed) -> torch.Tensor | Placed:
         """Gives what an optimizer consumes or keeps of a parameter, which must lie as the parameter does."""

@@ -22,7 +22,7 @@ from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
-from msprobe.adapters.pytorch.parallel.layouts import Layouts
+from msprobe.adapters.pytorch.parallel.layouts import layouts_on
 from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axis
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
@@ -301,18 +301,12 @@ class Session:
     @guarded
     def _find_layouts(self) -> None:
         """Learns how the model is spread over ranks, before the first forward of a step."""
-        observer = self._observer
-        if observer.layouts is None:
-            mesh = find_mesh(self.models.values(), self.options.mesh)
-            if not mesh.axes:
-                return
-            observer.layouts = Layouts(mesh, self.options.context_parallel)
-            if self._ops is not None:
-                self._ops.layouts = observer.layouts
-        observer.layouts.learn(self.models.values())
-        if observer.tracer is not None:
-            observer.tracer.layouts = observer.layouts
-            observer.layouts.follow()
+        if self._observer.layouts is None:
+            self._observer.layouts = layouts_on(self._mesh(), self.options)
+        if self._observer.layouts is not None:
+            self._observer.layouts.begin_step(self.models.values(), self._observer.tracer)
+        if self._ops is not None:
+            self._ops.layouts = self._observer.layouts
 
     @guarded
     def _random_facts(self) -> None:

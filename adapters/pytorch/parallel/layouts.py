@@ -24,9 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from msprobe.adapters.pytorch.parallel.mesh import Mesh
+    from msprobe.adapters.pytorch.tracing import Tracer
+    from msprobe.core.options import RecordOptions
 
 #: Axes whose ranks hold other layers, experts or samples: what they do to a tensor is told elsewhere.
 _TOLD_ELSEWHERE = frozenset({"pp", "ep", *DATA_AXES})
+
+
+def layouts_on(mesh: Mesh, options: RecordOptions) -> Layouts | None:
+    """Gives the layouts of a model on a mesh; None on a mesh of one rank."""
+    return Layouts(mesh, options.context_parallel) if mesh.axes else None
 
 
 class Layouts:
@@ -44,20 +51,19 @@ class Layouts:
         #: Axes over which the loss is a mean or a sum of what the ranks have.
         self._loss: dict[str, str] = {}
 
-    def follow(self) -> SpreadTracker:
-        """Begins to follow operators."""
+    def begin_step(self, models: Iterable[torch.nn.Module], tracer: Tracer | None) -> None:
+        """Asks the parameters how they are cut, and begins to follow operators in a traced step."""
+        self._declared = {id(parameter): (parameter, spread) for parameter, spread in declared(models, self.mesh)}
+        if tracer is None:
+            return
+        tracer.layouts = self
         self.tracker = SpreadTracker(self.mesh)
         for tensor, spread in self._declared.values():
             self.tracker.tell(tensor, spread)
-        return self.tracker
 
     def stop(self) -> None:
         """Ends following; what was found at sites is kept."""
         self.tracker = None
-
-    def learn(self, models: Iterable[torch.nn.Module]) -> None:
-        """Asks the parameters of the models how they are cut."""
-        self._declared = {id(parameter): (parameter, spread) for parameter, spread in declared(models, self.mesh)}
 
     def batch(self, tensors: Iterable[torch.Tensor]) -> None:
         """Hears what a whole model is called with: context parallelism cuts dimension 1, in the way that was told."""
