@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msprobe.adapters.pytorch import saving
 from msprobe.adapters.pytorch.attribution import Attribution
 from msprobe.adapters.pytorch.batches import Samples
+from msprobe.adapters.pytorch.closing import close_at_exit
 from msprobe.adapters.pytorch.compiled import has_compiled
 from msprobe.adapters.pytorch.context import random_states, rank_info, run_header
 from msprobe.adapters.pytorch.destination import Destination
@@ -23,7 +23,7 @@ from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
 from msprobe.adapters.pytorch.parallel.layouts import layouts_on
-from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axis
+from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axes
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
@@ -390,22 +390,10 @@ class Session:
         return writer
 
     def _mesh(self) -> Mesh:
-        """Finds the mesh, and the axes over which wrappers spread data and parameters."""
         self._holdings.look(self.models.values())
-        mesh = find_mesh(self.models.values(), self.options.mesh)
-        for place in self._holdings.group.places:
-            mesh = with_axis(mesh, place.axis, (place.coordinate, place.size), place.ranks)
-        return mesh
+        return with_axes(find_mesh(self.models.values(), self.options.mesh), self._holdings.group.places)
 
     def _close_at_exit(self) -> None:
-        """Has the session closed when Python exits: before its writer is, so registered after it."""
         if self._at_exit is not None:
             atexit.unregister(self._at_exit)
-        reference = weakref.ref(self)
-
-        def close() -> None:
-            alive = reference()
-            if alive is not None:
-                alive.close()
-
-        self._at_exit = atexit.register(close)
+        self._at_exit = close_at_exit(self)

@@ -139,6 +139,13 @@ def declare_axes(mesh: Any, axes: Sequence[str]) -> bool:
     return changes
 
 
+def with_axes(mesh: Mesh, places: Iterable[Any]) -> Mesh:
+    """Adds the axes over which wrappers spread data and parameters (``holdings.Place``)."""
+    for place in places:
+        mesh = with_axis(mesh, place.axis, (place.coordinate, place.size), place.ranks)
+    return mesh
+
+
 def with_axis(mesh: Mesh, axis: str, place: tuple[int, int], ranks: tuple[int, ...]) -> Mesh:
     """Adds an axis, the innermost of all, unless it is there; an axis of the same ranks gets its name."""
     if axis in mesh.sizes:
