@@ -1,7 +1,7 @@
 """Content sums of each row and each column of a parameter: they recognise weights that were fused, split or turned.
 
 Rows are the entries of the first dimension, columns those of all others together; of one dimension each element is a
-row. A sum is that of ``mix(bits + key)`` as in the content sum of ``core.checksums``, modulo 2^64: it knows which
+row. A sum is that of ``scatter(bits)`` as in the content sum of ``core.checksums``, modulo 2^64: it knows which
 values a row holds, not where. So the rows of a fused weight are the rows of its parts, in the fused order; the columns
 of a weight split by columns add up to those of the whole; those of a transposed weight have changed roles. Their sum is
 the content sum of the whole.
@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe.core.checksums import CONTENT_KEY, canonical_words
+from msprobe.core.checksums import canonical_words
 from msprobe.core.dtypes import FORMATS
 from msprobe.core.kernels.arrays import FORMATS as KERNEL_FORMATS
 from msprobe.core.kernels.arrays import LONG
 from msprobe.core.kernels.library import current
-from msprobe.core.mixing import mix_in_place
+from msprobe.core.mixing import scatter_in_place
 
 Array = NDArray[Any]
 Vector = NDArray[np.uint64]
@@ -73,8 +73,7 @@ def _by_blocks(matrix: Array, dtype: str) -> tuple[Vector, Vector]:
     step = max(1, _BLOCK // max(1, columns))
     for start in range(0, rows, step):
         words = canonical_words(matrix[start : start + step], dtype)
-        words += np.uint64(CONTENT_KEY)
-        mix_in_place(words, np.empty_like(words))
+        scatter_in_place(words, np.empty_like(words))
         row_sums[start : start + step] = words.sum(axis=1, dtype=np.uint64)
         column_sums += words.sum(axis=0, dtype=np.uint64)
     return row_sums, column_sums

@@ -1,7 +1,12 @@
-"""The 64-bit mixing function under sketches and checksums.
+"""The two mixing functions of 64-bit words under sketches and checksums.
 
-The finaliser of SplitMix64 (Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014; public
-domain): a bijection of 64-bit words in which each input bit flips each output bit with probability near one half.
+``mix`` makes the keys: the finaliser of SplitMix64 (Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014; public
+domain), a bijection in which each input bit flips each output bit with probability near one half.
+
+``scatter`` spreads the bits of an element. It is a bijection too, for each of its steps is one, and costs two
+multiplications of 32 bits; the square makes it non-linear, so that equal changes of two elements, such as flips of
+their signs, change their images by different words.
+
 All arithmetic is modulo 2^64, so signed and unsigned implementations agree bit for bit.
 """
 
@@ -22,6 +27,11 @@ LAST_SHIFT: Final = 31
 
 WORD: Final = 2**64
 
+#: Odd, 32 bits of 2^64 divided by the golden ratio; and what keeps 0 from being its own image (fractional part of
+#: sqrt 11).
+SCATTER_MULTIPLIER: Final = 0x9E3779B1
+SCATTER_INCREMENT: Final = 0x510E527FADE682D1
+
 
 def mix(words: Words) -> Words:
     """Mixes each word."""
@@ -37,6 +47,25 @@ def mix_in_place(words: Words, scratch: Words) -> None:
         np.bitwise_xor(words, scratch, out=words)
         np.multiply(words, np.uint64(multiplier), out=words)
     np.right_shift(words, np.uint64(LAST_SHIFT), out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
+
+
+def scatter_in_place(words: Words, scratch: Words) -> None:
+    """Scatters each word where it stands, with ``scratch`` of the same shape for intermediate results.
+
+    fold the upper half onto the lower one; multiply and add; xor the upper half of the lower half's square onto the
+    upper half; fold again.
+    """
+    half, low, high = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
+    np.right_shift(words, half, out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
+    np.multiply(words, np.uint64(SCATTER_MULTIPLIER), out=words)
+    np.add(words, np.uint64(SCATTER_INCREMENT), out=words)
+    np.bitwise_and(words, low, out=scratch)
+    np.multiply(scratch, scratch, out=scratch)
+    np.bitwise_and(scratch, high, out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
+    np.right_shift(words, half, out=scratch)
     np.bitwise_xor(words, scratch, out=words)
 
 

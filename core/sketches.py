@@ -10,12 +10,13 @@ an embedding: Achlioptas, Database-friendly Random Projections, PODS 2001). Over
 norm thus has a relative standard deviation of at most 1/2, its root one of about 1/4: it tells 1e-6 from 1e-5, not
 1.0e-6 from 1.1e-6.
 
-The sign of projection j at index i is (-1) to the power  D(i) + W(j, i mod 64) + T(j, i div 64),  all bits of
-``core.mixing`` words: D takes one fresh bit for each index, so within one projection all signs are independent; W and
-T make the projections differ. Two projections are correlated only inside blocks of 64 elements, which adds at most
-7/8 of (sum of squared block energies) / (total energy squared) to half the relative variance above: nothing unless
-most of the difference sits in one block. In return a projection costs one sign flip and a product with a 64 x 8
-matrix that stays in cache.
+The sign of projection j at index i is (-1) to the power  D(i) + W(j, i mod 64) + T(j, i div 64).  D takes one fresh bit
+of a ``core.mixing`` word for each index, so within one projection all signs are independent; W and T make the
+projections differ. W is bit j of a word for each lane; T is the parity of  j and b,  where b is one of 8 numbers that a
+word draws for each group of 64. For two projections T differs in half of those, so their products are correlated only
+inside groups, which adds at most 7/8 of (sum of squared group energies) / (total energy squared) to half the relative
+variance above: nothing unless most of the difference sits in one group. In return an element is added to one of 8 rows
+of sums, with its sign D, for all projections at once; T and W are applied to the rows at the end.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from msprobe.core.kernels.arrays import FLOATS, SKETCH, measure_array
 from msprobe.core.mixing import Words, keys
 from msprobe.core.records import SKETCH_SIZE
+from msprobe.core.runs import Runs, indices_in_blocks, pieces, real_runs
 from msprobe.core.statistics import flat_blocks, real_elements
 
 Array = NDArray[Any]
@@ -39,6 +41,9 @@ Doubles = NDArray[np.float64]
 
 #: Indices that share one word of D and one row of T: the bits of a word.
 GROUP: Final = 64
+#: Groups that share one word of T, and the rows of T.
+DRAWS: Final = 16
+ROWS: Final = 8
 #: Elements worked on at a time: their product with the 64 x 8 matrix is too small for a BLAS to start threads.
 BLOCK: Final = 32768
 
@@ -46,6 +51,8 @@ BLOCK: Final = 32768
 HEADROOM: Final = 2.0**-64
 #: Elements above this could.
 LARGE: Final = 1e280
+#: Elements of a run from which NumPy projects each run by itself.
+LONG_RUN: Final = 4096
 
 #: First 64 bits of the fractional parts of sqrt 2, 3 and 5 (public numbers with nothing up the sleeve).
 SEED_D: Final = 0x6A09E667F3BCC908
@@ -53,25 +60,40 @@ SEED_W: Final = 0xBB67AE8584CAA73B
 SEED_T: Final = 0x3C6EF372FE94F82B
 
 
-def sketch(values: Array, *, offset: int = 0, indices: Array | None = None) -> Doubles:
+def sketch(values: Array, *, offset: int = 0, runs: Runs | None = None) -> Doubles:
     """Projects an array's finite elements; +-Inf where a sum exceeds float64, never NaN.
 
     Args:
         values: Any real, complex (two real elements each), integer or bool array.
-        offset: Index of the first element in the whole tensor, for a shard that is one contiguous run of it.
-        indices: Index of each element in the whole tensor, for any other shard. In units of real elements.
+        offset: Index of the first real element in the whole tensor, for a shard that is one contiguous run of it.
+        runs: Where the elements stand in the whole tensor, for any other shard (``core.runs``).
+
+    Raises:
+        ValueError: The runs hold another number of elements.
     """
-    if indices is None:
-        measured = measure_array(values, SKETCH, offset=offset)
-        if measured is not None:
-            return measured[0][len(FLOATS) :].copy()
+    where = None if runs is None else real_runs(runs, values.size, 2 if values.dtype.kind == "c" else 1)
+    measured = measure_array(values, SKETCH, offset=offset, runs=where)
+    if measured is not None:
+        return measured[0][len(FLOATS) :].copy()
     values = real_elements(values)
-    if indices is not None:
-        elements = values.reshape(-1).astype(np.float64)
-        elements[~np.isfinite(elements)] = 0.0
-        result: Doubles = elements @ signs(indices.reshape(-1))
-        return result
-    return sketch_blocks(flat_blocks(values, BLOCK), offset=offset)
+    if where is None:
+        return sketch_blocks(flat_blocks(values, BLOCK), offset=offset)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    if where[1] >= LONG_RUN:
+        return merge(sketch_blocks(flat_blocks(run, BLOCK), offset=start) for run, start in pieces(flat, *where))
+    return _project_scattered(flat, where)
+
+
+def _project_scattered(flat: Array, where: tuple[NDArray[np.int64], int]) -> Doubles:
+    total, done = np.zeros(SKETCH_SIZE), 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for indices in indices_in_blocks(*where, BLOCK):
+            elements = flat[done : done + indices.size].astype(np.float64)
+            elements[~np.isfinite(elements)] = 0.0
+            done += indices.size
+            large = np.abs(elements).max(initial=0.0) > LARGE
+            total += (elements * HEADROOM @ signs(indices)) / HEADROOM if large else elements @ signs(indices)
+    return _without_nan(total)
 
 
 def sketch_blocks(blocks: Iterable[Array], *, offset: int = 0) -> Doubles:
@@ -106,8 +128,8 @@ def signs(indices: Array) -> Doubles:
     where = indices.astype(np.uint64)
     group, lane = where >> np.uint64(6), where & np.uint64(63)
     fresh = (keys(group, SEED_D) >> lane) & np.uint64(1)
-    flips = fresh[:, None] ^ _bits(keys(lane, SEED_W)) ^ _bits(keys(group, SEED_T))
-    result: Doubles = 1.0 - 2.0 * flips.astype(np.float64)
+    flips = fresh[:, None] ^ _bits(keys(lane, SEED_W))
+    result: Doubles = (1.0 - 2.0 * flips.astype(np.float64)) * row_signs()[rows_of_groups(group)]
     return result
 
 
@@ -116,9 +138,24 @@ def lane_signs() -> Doubles:
     return 1.0 - 2.0 * _bits(keys(np.arange(GROUP, dtype=np.uint64), SEED_W)).astype(np.float64)
 
 
+def row_signs() -> Doubles:
+    """Gives the factor T as signs: (rows, projections)."""
+    words = np.arange(ROWS)[:, None] & np.arange(SKETCH_SIZE)
+    parity = (words ^ words >> 1 ^ words >> 2) & 1
+    return 1.0 - 2.0 * parity.astype(np.float64)
+
+
+def rows_of_groups(groups: Words) -> NDArray[np.int64]:
+    """Gives the row of T of each group."""
+    words = keys(groups // np.uint64(DRAWS), SEED_T)
+    drawn = words >> np.uint64(4) * (groups % np.uint64(DRAWS)) & np.uint64(ROWS - 1)
+    return drawn.astype(np.int64)
+
+
 def group_signs(first: int, count: int) -> Doubles:
     """Gives the factor T as signs for ``count`` groups from ``first`` on: (groups, projections)."""
-    return 1.0 - 2.0 * _bits(keys(_groups(first, count), SEED_T)).astype(np.float64)
+    signs_of_rows: Doubles = row_signs()[rows_of_groups(_groups(first, count))]
+    return signs_of_rows
 
 
 def element_signs(first: int, count: int) -> NDArray[np.int8]:

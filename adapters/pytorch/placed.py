@@ -15,6 +15,8 @@ from msprobe.core.placement import Layout
 if TYPE_CHECKING:
     import torch
 
+    from msprobe.core.runs import Runs
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -48,7 +50,6 @@ def text_of(layout: Layout, *, is_global: bool) -> str:
 
 
 @lru_cache(maxsize=65536)
-def runs_of(layout: Layout) -> tuple[tuple[int, ...], int]:
+def runs_of(layout: Layout) -> Runs:
     """Gives the first global indices of the runs that a local tensor consists of, and the length of each."""
-    starts, length = layout.runs()
-    return tuple(starts.tolist()), length
+    return layout.runs()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,21 +34,19 @@ from msprobe.adapters.pytorch.slot_tables import (
     columns,
     empty_rows,
 )
-from msprobe.core import sketches
 from msprobe.core.checksums import checksums
 from msprobe.core.kernels import arrays
 from msprobe.core.kernels.library import current
 from msprobe.core.records import VECTORS
 from msprobe.core.row_statistics import measure_rows
-from msprobe.core.sketches import sketch_blocks
-from msprobe.core.statistics import Statistics, measure_blocks, merge
+from msprobe.core.sketches import sketch, sketch_blocks
+from msprobe.core.statistics import measure_blocks
 
 if TYPE_CHECKING:
+    from msprobe.core.runs import Runs
     from msprobe.core.sites import Form
 
 Array = NDArray[Any]
-#: First indices in the whole tensor of the runs that a part consists of, and the length of each.
-Runs = tuple[tuple[int, ...], int]
 
 
 class TorchReducer:
@@ -72,7 +70,7 @@ class TorchReducer:
         with torch._C.DisableTorchFunction():
             part = local_of(tensor)
             if isinstance(part, Placed):
-                return forms.describe(part, keyed_globally=self._runs(part) is not None)
+                return forms.describe(part, keyed_globally=True)
             return forms.describe(part)
 
     def measure_plain(self, tensor: Tensor, what: frozenset[str]) -> tuple[Form, int] | None:
@@ -98,17 +96,11 @@ class TorchReducer:
         """Starts measuring ``statistics``, ``sketch`` and ``checksums``, as asked, and gives the slot."""
         with isolated():
             part = local_of(tensor)
-            runs = self._runs(part) if isinstance(part, Placed) else None
+            runs = runs_of(part.layout) if isinstance(part, Placed) else None
             values = _values(plain_of(part))
             if values.device.type in self._host_devices:
                 return self._measure_on_host(values, what, runs)
             return self._measure_on_device(values, what, runs)
-
-    def _runs(self, placed: Placed) -> Runs | None:
-        """Gives where a part lies in the whole, as runs; None where elements are counted by their local index."""
-        starts, length = runs_of(placed.layout)
-        is_local = len(starts) > 1 and placed.tensor.device.type not in self._host_devices
-        return None if is_local else (starts, length)
 
     def collect(self) -> dict[str, Array]:
         """Waits for everything measured since the last call and gives one row for each slot.
@@ -152,8 +144,7 @@ class TorchReducer:
 
     def _measure_on_host(self, values: Tensor, what: frozenset[str], runs: Runs | None) -> int:
         code, places = _asked(what)
-        result = _measure_runs(values, what, runs) if runs else host_arrays.measure(values, code)
-        result = result or _measure_by_numpy(values, what)
+        result = host_arrays.measure(values, code, runs) or _measure_by_numpy(values, what, runs)
         with self._lock:
             slot = self._next_slot()
             rows = self._host.new_row(slot)
@@ -162,7 +153,6 @@ class TorchReducer:
         return slot
 
     def _measure_on_device(self, values: Tensor, what: frozenset[str], runs: Runs | None) -> int:
-        offset = runs[0][0] if runs and runs[0] else 0
         with self._lock:
             slot = self._next_slot()
             float_row, count_row = self._table(values.device).new_row(slot)
@@ -171,9 +161,9 @@ class TorchReducer:
             float_row[STATISTICS_FLOATS].copy_(torch.stack(floats))
             count_row[STATISTICS_COUNTS].copy_(torch.stack(counts))
         if "sketch" in what:
-            float_row[SKETCH].copy_(device_sketches.sketch(values, offset))
+            float_row[SKETCH].copy_(device_sketches.sketch(values, runs))
         if "checksums" in what:
-            count_row[CHECKSUMS].copy_(torch.stack(device_sketches.checksums(values, offset)))
+            count_row[CHECKSUMS].copy_(torch.stack(device_sketches.checksums(values, runs)))
         return slot
 
     def _next_slot(self) -> int:
@@ -242,58 +232,22 @@ def _asked(what: frozenset[str]) -> tuple[int, list[tuple[int, slice]]]:
     return sum(_CODES[name] for name in names), places
 
 
-def _measure_runs(values: Tensor, what: frozenset[str], runs: Runs) -> tuple[Array, Array]:
-    """Measures a part of a tensor, elements counted by their index in the whole one."""
-    starts, length = runs
-    if len(starts) <= 1:
-        offset = starts[0] if starts else 0
-        code, _ = _asked(what)
-        return host_arrays.measure(values, code, offset) or _measure_by_numpy(values, what, offset)
-    floats, counts = (array.copy() for array in _measure_runs(values, what, ((0,), 0)))
-    keyed = [(i, place) for name in ("sketch", "checksums") if name in what for i, place in _PLACES[name]]
-    if not keyed:
-        return floats, counts
-    rows = (floats, counts)
-    for i, place in keyed:
-        rows[i][place] = 0
-    for start, run in zip(starts, host_arrays.flat(values).split(length), strict=True):
-        more = _measure_runs(run, what & {"sketch", "checksums"}, ((start,), length))
-        for i, place in keyed:
-            rows[i][place] += more[i][place]
-    return rows
-
-
-def _measure_by_numpy(values: Tensor, what: frozenset[str], offset: int = 0) -> tuple[Array, Array]:
+def _measure_by_numpy(values: Tensor, what: frozenset[str], runs: Runs | None) -> tuple[Array, Array]:
     """Gives rows of floats and of counts, in the order of the kernels' results."""
     floats, counts = (rows[0] for rows in empty_rows(1))
-    pair = 2 if values.is_complex() else 1
-    measured, sketched = _measure_blocks(host_arrays.blocks(values), what, offset * pair)
-    if measured is not None:
-        s = measured
+    if "statistics" in what:
+        s = measure_blocks(host_arrays.blocks(values))
         floats[STATISTICS_FLOATS] = (s.min, s.max, s.mean, s.mean_abs, s.m2, s.norm)
         counts[STATISTICS_COUNTS] = (s.nan, s.pos_inf, s.neg_inf, s.zero)
-    if sketched is not None:
-        floats[SKETCH] = sketched
+    if "sketch" in what:
+        if runs is None:
+            floats[SKETCH] = sketch_blocks(host_arrays.blocks(values))
+        else:
+            floats[SKETCH] = sketch(host_arrays.widened(values).numpy(), runs=runs)
     if "checksums" in what:
-        sums = checksums(host_arrays.bits(values), dtype_name(values.dtype), offset=offset * pair)
+        sums = checksums(host_arrays.bits(values), dtype_name(values.dtype), runs=runs)
         counts[CHECKSUMS] = np.array(sums, np.uint64).view(np.int64)
     return floats, counts
-
-
-def _measure_blocks(
-    blocks: Iterable[Array], what: frozenset[str], offset: int
-) -> tuple[Statistics | None, Array | None]:
-    """Measures statistics and sketch, as asked, reading each block once while it is in cache."""
-    if "statistics" not in what:
-        return None, sketch_blocks(blocks, offset=offset) if "sketch" in what else None
-    if "sketch" not in what:
-        return measure_blocks(blocks), None
-    measured, sketched, position = [], [], offset
-    for block in blocks:
-        measured.append(measure_blocks((block,)))
-        sketched.append(sketch_blocks((block,), offset=position))
-        position += block.size
-    return merge(measured), sketches.merge(sketched)
 
 
 def _values(tensor: Tensor) -> Tensor:

@@ -68,8 +68,18 @@ class _Results(threading.local):
 _results = _Results()
 
 
+#: First real elements of the runs that a part of a tensor consists of, contiguous, and the length of each (core.runs).
+RealRuns = tuple[NDArray[np.int64], int]
+
+
 def measure_memory(
-    address: int, form: tuple[int, int], what: int, shape: Sequence[int], strides: Sequence[int] | None, offset: int = 0
+    address: int,
+    form: tuple[int, int],
+    what: int,
+    shape: Sequence[int],
+    strides: Sequence[int] | None,
+    offset: int = 0,
+    runs: RealRuns | None = None,
 ) -> Result | None:
     """Measures a tensor where it lies; None where the kernels cannot.
 
@@ -80,6 +90,7 @@ def measure_memory(
         shape: The extent of each dimension.
         strides: Steps between elements, in elements; None for a tensor in row-major order without gaps.
         offset: Index of the first real element in the whole tensor.
+        runs: In place of the offset, for a part that is more than one run of the whole tensor.
     """
     library = current()
     if library is None or len(shape) > MOST_DIMENSIONS:
@@ -88,7 +99,16 @@ def measure_memory(
     count = math.prod(shape) * pair
     at = _results.addresses
     is_long = count > LONG
-    if strides is None or not shape:
+    if runs is not None:
+        starts, length = runs
+        if strides is None:
+            shape, strides = (count,), (1,)
+        elif pair == 2:
+            shape, strides = (*shape, 2), (*(2 * stride for stride in strides), 1)
+        layout = np.array((shape, strides), np.int64)
+        measure = library.long_measure_runs if is_long else library.measure_runs
+        failed = measure(address, code, what, len(shape), layout.ctypes.data, starts.ctypes.data, length, *at)
+    elif strides is None or not shape:
         run = library.long_measure_run if is_long else library.measure_run
         failed = run(address, code, what, count, offset, *at)
     else:
@@ -105,7 +125,14 @@ def form_of(values: Array) -> tuple[int, int] | None:
     return _OF_DTYPE.get(values.dtype) if values.flags.c_contiguous and values.flags.aligned else None
 
 
-def measure_array(values: Array, what: int, *, form: tuple[int, int] | None = None, offset: int = 0) -> Result | None:
+def measure_array(
+    values: Array,
+    what: int,
+    *,
+    form: tuple[int, int] | None = None,
+    offset: int = 0,
+    runs: RealRuns | None = None,
+) -> Result | None:
     """Measures an array; None without a library, and for other dtypes or byte orders and unaligned memory."""
     if form is None:
         form = _OF_DTYPE.get(values.dtype)
@@ -113,8 +140,9 @@ def measure_array(values: Array, what: int, *, form: tuple[int, int] | None = No
         return None
     address = values.__array_interface__["data"][0]
     if values.flags.c_contiguous:
-        return measure_memory(address, form, what, values.shape, None, offset)
+        return measure_memory(address, form, what, values.shape, None, offset, runs)
     size = values.itemsize
     if any(stride % size for stride in values.strides):
         return None
-    return measure_memory(address, form, what, values.shape, [stride // size for stride in values.strides], offset)
+    strides = [stride // size for stride in values.strides]
+    return measure_memory(address, form, what, values.shape, strides, offset, runs)

@@ -21,6 +21,10 @@ _POINTER, _INT, _LONG, _WORD = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ct
 _MEASURE: Final = ("msprobe_measure", (_POINTER, _INT, _INT, _INT, _POINTER, _WORD, _POINTER, _POINTER))
 _MEASURE_RUN: Final = ("msprobe_measure_run", (_POINTER, _INT, _INT, _LONG, _WORD, _POINTER, _POINTER))
 
+_MEASURE_RUNS: Final = (
+    "msprobe_measure_runs",
+    (_POINTER, _INT, _INT, _INT, _POINTER, _POINTER, _LONG, _POINTER, _POINTER),
+)
 _PAIR: Final = (
     "msprobe_pair",
     (_POINTER, _INT, _POINTER, _INT, _LONG, ctypes.c_double, _LONG, _POINTER, _POINTER),
@@ -38,10 +42,12 @@ class Library:
 
     measure: Any
     measure_run: Any
+    measure_runs: Any
     pair: Any
     vectors: Any
     long_measure: Any
     long_measure_run: Any
+    long_measure_runs: Any
     long_pair: Any
     long_vectors: Any
     instructions: Any
@@ -58,7 +64,7 @@ def load(path: Path) -> Library:
     of_memory: dict[str, Any] = {
         prefix + name.removeprefix("msprobe_"): _function(library, name, arguments)
         for prefix, library in (("", short), ("long_", long))
-        for name, arguments in (_MEASURE, _MEASURE_RUN, _PAIR, _VECTORS)
+        for name, arguments in (_MEASURE, _MEASURE_RUN, _MEASURE_RUNS, _PAIR, _VECTORS)
     }
     return Library(
         **of_memory,

@@ -7,6 +7,10 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
+/* Squares of numbers between these are safe in float, where a block's largest magnitude is one. */
+#define QUICK_SMALLEST 0x1p-50
+#define QUICK_LARGEST 0x1p60
+
 /* Squares of numbers between these neither overflow nor lose bits; as core/statistics.py and core/measures.py. */
 #define SAFE_SMALLEST 1e-140
 #define SAFE_LARGEST 1e140
@@ -33,12 +37,28 @@ enum { NANS, POS_INFS, NEG_INFS, ZEROS, CHECKSUM, CONTENT_SUM };
 struct sums {
     double low, high, sum, absolute, squares;
     int64_t nans, pos_infs, neg_infs, zeros;
+    int quick; /* summed in float: see block_quick.h */
 };
 
-/* The sketch while it grows (see block.c). */
-enum { SKETCH_SIZE = 8, GROUP = 64, HALF_SIGNS = 16 };
+/* Memory to ask for while a block is computed on: `step` bytes for each AHEAD_STEP elements. */
+enum { AHEAD_STEP = 256, CACHE_LINE = 64 };
+struct ahead {
+    const char *from;
+    size_t step;
+};
+
+static inline void ask_ahead(struct ahead *ahead)
+{
+    const char *end = ahead->from + ahead->step;
+    for (; ahead->from < end; ahead->from += CACHE_LINE) __builtin_prefetch(ahead->from, 0, 2);
+}
+
+/* The sketch while it grows (see block_sketch.h). */
+enum { SKETCH_SIZE = 8, GROUP = 64, ROWS = 8, DRAWS = 16 };
 struct projections {
-    double half[2][HALF_SIGNS][GROUP];
+    double rows[ROWS][GROUP];
+    uint64_t draws, drawn_for; /* the rows of 16 groups; valid when drawn */
+    int drawn;
 };
 
 struct mixed {
@@ -69,14 +89,16 @@ struct loops {
     const char *name;
     void (*widen)(enum format format, const void *bits, size_t count, void *values);
     void (*sums)(int single, const void *values, size_t count, struct sums *sums);
+    void (*quick_sums)(const float *values, size_t count, struct ahead *ahead, struct sums *sums);
     void (*finite_sums)(int single, const void *values, size_t count, void *cleaned, struct sums *sums);
     void (*centred)(int single, const void *values, size_t count, double mean, double *squares, double *rounding);
-    void (*project)(int single, const void *values, size_t count, uint64_t position, struct projections *into);
+    void (*project)(int single, const void *values, size_t count, uint64_t position, struct ahead *ahead,
+                    struct projections *into);
     int (*any_nan)(enum format format, const void *bits, size_t count);
     void (*canonical)(enum format format, const void *bits, size_t count, void *canonical);
     void (*doubles)(enum format format, const void *bits, size_t count, double *values);
     void (*pair)(const double *x, const double *y, size_t count, struct pair_units units, struct pair_sums *sums);
-    void (*mix)(int width, const void *bits, size_t count, uint64_t position, struct mixed *into);
+    void (*mix)(int width, const void *bits, size_t count, uint64_t position, struct ahead *ahead, struct mixed *into);
     uint64_t (*add_row)(int width, struct nan_pattern nan, const void *bits, size_t columns, uint64_t *column_sums);
 };
 
@@ -118,9 +140,14 @@ static inline uint64_t key_of(uint64_t index, uint64_t seed)
     return mix_word(index * GOLDEN + seed);
 }
 
-/* Keys of the first positions, which most tensors need; and what a key of the others begins with. */
-enum { FIRST_KEYS = 128 * BLOCK };
-extern uint64_t first_keys[FIRST_KEYS], multiples[BLOCK];
+/* As core/mixing.py. */
+#define SCATTER_MULTIPLIER 0x9E3779B1u
+#define SCATTER_INCREMENT 0x510E527FADE682D1u
+#define UPPER_HALF 0xFFFFFFFF00000000u
+
+/* The part of a position's key that depends on its place in a row of keys (core/checksums.py). */
+enum { KEY_ROW = 256 };
+extern uint64_t column_keys[KEY_ROW];
 
 /* The loops in use. */
 extern const struct loops *chosen_loops;
@@ -130,8 +157,8 @@ uint64_t plain_arithmetic(void);
 void restore_arithmetic(uint64_t before);
 
 /* Seeds, as core/checksums.py and core/sketches.py. */
-#define SEED_POSITION 0xA54FF53A5F1D36F1u
-#define CONTENT_KEY 0x510E527FADE682D1u
+#define SEED_COLUMN 0xA54FF53A5F1D36F1u
+#define SEED_ROW 0x9B05688C2B3E6C1Fu
 #define SEED_D 0x6A09E667F3BCC908u
 #define SEED_W 0xBB67AE8584CAA73Bu
 #define SEED_T 0x3C6EF372FE94F82Bu

@@ -21,7 +21,7 @@ const struct nan_pattern nan_patterns[FORMATS] = {
 const int widths[FORMATS] = {8, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8};
 
 float values_of_8_bits[5][256];
-uint64_t first_keys[FIRST_KEYS], multiples[BLOCK];
+uint64_t column_keys[KEY_ROW];
 double lane_signs[SKETCH_SIZE][GROUP];
 uint64_t lane_shifts[GROUP];
 
@@ -45,8 +45,7 @@ __attribute__((constructor)) static void fill_tables(void)
     for (int format = E4M3; format <= E8M0; format++)
         for (int bits = 0; bits < 256; bits++)
             values_of_8_bits[format - E4M3][bits] = value_of_8_bits((enum format)format, bits);
-    for (uint64_t i = 0; i < FIRST_KEYS; i++) first_keys[i] = key_of(i, SEED_POSITION);
-    for (uint64_t i = 0; i < BLOCK; i++) multiples[i] = i * GOLDEN;
+    for (uint64_t i = 0; i < KEY_ROW; i++) column_keys[i] = key_of(i, SEED_COLUMN) | 1;
     for (uint64_t lane = 0; lane < GROUP; lane++) lane_shifts[lane] = GROUP - 1 - lane;
     for (int j = 0; j < SKETCH_SIZE; j++)
         for (uint64_t lane = 0; lane < GROUP; lane++)

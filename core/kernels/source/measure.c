@@ -9,6 +9,8 @@
 
 /* As core/statistics.py and core/sketches.py. */
 #define CANCELLATION 1e-4
+/* The same for sums in float, which keeps m2 to 1e-5 of itself. */
+#define QUICK_CANCELLATION 0.125
 #define LARGE 1e280
 #define HEADROOM 0x1p-64
 
@@ -61,23 +63,31 @@ static void add_part(struct part *into, struct part part)
 struct state {
     enum format format;
     int what, single;
-    uint64_t position;
+    uint64_t position, left, length; /* index of the next element, and how many follow it in its run */
+    const int64_t *starts;           /* of the runs that come after */
     struct total total;
     struct part extreme;
     int64_t counts[ZEROS + 1];
     struct mixed mixed;
     int has_large;
+    int exact; /* the last block's squares were not safe in float */
+    struct ahead ahead;
     struct projections *projections; /* of common blocks, and of those with values above LARGE */
-    double scratch[3][BLOCK];
+    double scratch[4][BLOCK];
 };
 
-/* The sum of squared deviations of a block whose squares are safe. */
-static double block_m2(int single, const void *values, size_t count, const struct sums *sums, int64_t finite)
+/* The sum of squared deviations of a block whose squares are safe; makes its sum exact where that needs it. */
+static double block_m2(int single, const void *values, size_t count, struct sums *sums, int64_t finite)
 {
     double m2 = sums->squares - sums->sum * sums->sum / (double)finite, rounding;
-    if (m2 >= CANCELLATION * sums->squares) return m2;
-        chosen_loops->centred(single, values, count, sums->sum / (double)finite, &m2, &rounding);
+    if (m2 >= (sums->quick ? QUICK_CANCELLATION : CANCELLATION) * sums->squares) return m2;
+    if (sums->quick && sums->low == sums->high) {
+        sums->sum = sums->low * (double)finite;
+        return 0;
+    }
+    chosen_loops->centred(single, values, count, sums->sum / (double)finite, &m2, &rounding);
     m2 -= rounding * rounding / (double)finite;
+    if (sums->quick) sums->sum += rounding;
     return m2 > 0 ? m2 : 0;
 }
 
@@ -97,7 +107,7 @@ static void add_extreme(struct state *state, const double *values, size_t count,
     });
 }
 
-static void add_statistics(struct state *state, const void *values, size_t count, const struct sums *sums)
+static void add_statistics(struct state *state, const void *values, size_t count, struct sums *sums)
 {
     struct total *total = &state->total;
     state->counts[NANS] += sums->nans;
@@ -125,48 +135,89 @@ static void add_statistics(struct state *state, const void *values, size_t count
     total->m2 += m2;
 }
 
-static void add_sketch(struct state *state, const void *finite, size_t count, const struct sums *sums)
+/* Values of one run, all of them finite. */
+static void add_sketch(struct state *state, const void *finite, size_t count, int is_large)
 {
-    if (larger(-sums->low, sums->high) <= LARGE || sums->low > sums->high) {
-        chosen_loops->project(state->single, finite, count, state->position, &state->projections[0]);
+    if (!is_large) {
+        chosen_loops->project(state->single, finite, count, state->position, &state->ahead, &state->projections[0]);
         return;
     }
-    double *scaled = state->scratch[2];
+    double *scaled = state->scratch[3];
     for (size_t i = 0; i < count; i++) scaled[i] = ((const double *)finite)[i] * HEADROOM;
     if (!state->has_large) memset(&state->projections[1], 0, sizeof state->projections[1]);
     state->has_large = 1;
-    chosen_loops->project(0, scaled, count, state->position, &state->projections[1]);
+    chosen_loops->project(0, scaled, count, state->position, &state->ahead, &state->projections[1]);
 }
 
-static void add_checksums(struct state *state, const void *bits, size_t count)
+/* Gives bits in which every NaN looks the same. */
+static const void *canonical_bits(struct state *state, const void *bits, size_t count)
 {
-    if (chosen_loops->any_nan(state->format, bits, count)) {
-        chosen_loops->canonical(state->format, bits, count, state->scratch[2]);
-        bits = state->scratch[2];
+    if (!chosen_loops->any_nan(state->format, bits, count)) return bits;
+    chosen_loops->canonical(state->format, bits, count, state->scratch[2]);
+    return state->scratch[2];
+}
+
+/* Adds what is keyed by an element's index, run by run. */
+static void add_keyed(struct state *state, const void *bits, const void *finite, size_t count, int is_large)
+{
+    size_t width = (size_t)widths[state->format], value = state->single ? sizeof(float) : sizeof(double);
+    while (count) {
+        if (!state->left) {
+            state->position = (uint64_t)*state->starts++;
+            state->left = state->length;
+        }
+        size_t size = state->left < count ? (size_t)state->left : count;
+        if (state->what & CHECKSUMS)
+            chosen_loops->mix((int)width, bits, size, state->position, &state->ahead, &state->mixed);
+        if (state->what & SKETCH) add_sketch(state, finite, size, is_large);
+        bits = (const char *)bits + size * width;
+        finite = (const char *)finite + size * value;
+        state->position += size;
+        state->left -= size;
+        count -= size;
     }
-    chosen_loops->mix(widths[state->format], bits, count, state->position, &state->mixed);
+}
+
+static double peak_of(const struct sums *sums) { return larger(-sums->low, sums->high); }
+
+/* Sums a block; tells whether all of it is finite, and where not puts a copy with 0 for the others into `cleaned`. */
+static int sum_block(struct state *state, const void *values, size_t count, double *cleaned, struct sums *sums)
+{
+    double peak;
+    if (state->single && !state->exact) {
+        chosen_loops->quick_sums(values, count, &state->ahead, sums);
+        peak = peak_of(sums);
+        if (isfinite(sums->absolute)) {
+            if (!sums->quick || peak == 0 || (peak > QUICK_SMALLEST && peak < QUICK_LARGEST)) return 1;
+            state->exact = 1;
+        }
+    }
+    if (!state->single || state->exact) chosen_loops->sums(state->single, values, count, sums);
+    int is_finite = isfinite(sums->absolute);
+    if (!is_finite) chosen_loops->finite_sums(state->single, values, count, cleaned, sums);
+    peak = peak_of(sums);
+    state->exact = !(peak > QUICK_SMALLEST && peak < QUICK_LARGEST);
+    return is_finite;
 }
 
 static void add_block(struct state *state, const void *bits, size_t count)
 {
+    const void *finite = bits;
+    int is_large = 0, may_be_nan = 1;
     if (state->what & (STATISTICS | SKETCH)) {
         struct sums sums;
-        const void *values = bits, *finite;
+        const void *values = bits;
         if (state->format != FP32 && state->format != FP64) {
             chosen_loops->widen(state->format, bits, count, state->scratch[0]);
             values = state->scratch[0];
         }
-        finite = values;
-        chosen_loops->sums(state->single, values, count, &sums);
-        if (!isfinite(sums.absolute)) {
-            finite = state->scratch[1];
-            chosen_loops->finite_sums(state->single, values, count, state->scratch[1], &sums);
-        }
+        may_be_nan = !sum_block(state, values, count, state->scratch[1], &sums);
+        finite = may_be_nan ? state->scratch[1] : values;
         if (state->what & STATISTICS) add_statistics(state, values, count, &sums);
-        if (state->what & SKETCH) add_sketch(state, finite, count, &sums);
+        is_large = sums.low <= sums.high && peak_of(&sums) > LARGE;
     }
-    if (state->what & CHECKSUMS) add_checksums(state, bits, count);
-    state->position += count;
+    if (state->what & CHECKSUMS && may_be_nan) bits = canonical_bits(state, bits, count);
+    if (state->what & (CHECKSUMS | SKETCH)) add_keyed(state, bits, finite, count, is_large);
 }
 
 /* ---- results ---- */
@@ -195,23 +246,17 @@ static void write_statistics(const struct state *state, double *floats, int64_t 
     floats[NORM] = whole.norm;
 }
 
-/* Applies the signs T and W; uses up the rows. */
-static void fold(struct projections *projections, double *sketch)
+/* Applies the signs T, parities of row and projection, and W. */
+static void fold(const struct projections *projections, double *sketch)
 {
-    for (int half = 0; half < 2; half++) {
-        double (*rows)[GROUP] = projections->half[half];
-        for (int bit = 0; bit < SKETCH_SIZE / 2; bit++) {
-            double signed_sum[GROUP] = {0}, projection = 0;
-            for (int row = 0; row < HALF_SIGNS >> (bit + 1); row++)
-                for (int lane = 0; lane < GROUP; lane++) {
-                    double even = rows[2 * row][lane], odd = rows[2 * row + 1][lane];
-                    signed_sum[lane] += even - odd;
-                    rows[row][lane] = even + odd;
-                }
-            const double *signs = lane_signs[half * SKETCH_SIZE / 2 + bit];
-            for (int lane = 0; lane < GROUP; lane++) projection += signed_sum[lane] * signs[lane];
-            sketch[half * SKETCH_SIZE / 2 + bit] = projection;
+    for (int j = 0; j < SKETCH_SIZE; j++) {
+        double projection = 0;
+        for (int row = 0; row < ROWS; row++) {
+            double sum = 0;
+            for (int lane = 0; lane < GROUP; lane++) sum += projections->rows[row][lane] * lane_signs[j][lane];
+            projection += __builtin_parity((unsigned)(j & row)) ? -sum : sum;
         }
+        sketch[j] = projection;
     }
 }
 
@@ -226,12 +271,17 @@ static void write_sketch(struct state *state, double *floats)
 
 /* ---- entry ---- */
 
-/* Blocks by which memory is asked for before it is needed, while another block is computed on. */
-enum { AHEAD = 2, CACHE_LINE = 64 };
+/* Blocks by which memory is asked for before it is needed. */
+enum { BLOCKS_AHEAD = 2 };
 
-static void prefetch(const char *from, int64_t bytes)
+/* Lets the loops over a block share in asking for the one that comes later. */
+static void look_ahead(struct state *state, const char *at, int64_t count)
 {
-    for (int64_t i = 0; i < bytes; i += CACHE_LINE) __builtin_prefetch(from + i, 0, 2);
+    int loops = (state->what & (STATISTICS | SKETCH) ? 1 : 0) + (state->what & SKETCH ? 1 : 0) +
+                (state->what & CHECKSUMS ? 1 : 0);
+    size_t width = (size_t)widths[state->format];
+    state->ahead.from = at + BLOCKS_AHEAD * count * (int64_t)width;
+    state->ahead.step = AHEAD_STEP * width / (size_t)loops;
 }
 
 static void measure_walk(struct walk *walk, struct state *state)
@@ -241,11 +291,11 @@ static void measure_walk(struct walk *walk, struct state *state)
     int contiguous = walk->dimensions == 1 && walk->strides[0] == walk->width;
     for (int i = 0; i < walk->dimensions; i++) left *= walk->shape[i];
     while (left) {
-        /* Blocks begin at multiples of BLOCK of the whole tensor. */
-        int64_t count = BLOCK - (int64_t)(state->position % BLOCK);
+        /* Blocks of one run begin at multiples of BLOCK of the whole tensor. */
+        int64_t count = state->starts ? BLOCK : BLOCK - (int64_t)(state->position % BLOCK);
         if (count > left) count = left;
         if (contiguous) {
-            prefetch(walk->at + AHEAD * count * walk->width, count * walk->width);
+            look_ahead(state, walk->at, count);
             add_block(state, walk->at, (size_t)count);
             walk->at += count * walk->width;
         } else {
@@ -256,16 +306,24 @@ static void measure_walk(struct walk *walk, struct state *state)
     }
 }
 
-static int measure(struct walk *walk, enum format format, int what, uint64_t offset, double *floats, int64_t *counts)
+/* Where a part stands in the whole tensor: as runs, or where starts is NULL as one run from `offset` on. */
+struct place {
+    uint64_t offset, length;
+    const int64_t *starts;
+};
+
+static void measure(struct walk *walk, enum format format, int what, struct place place, double *floats, int64_t *counts)
 {
     struct projections projections[2];
     struct state state;
-    if (!what) return 0;
     memset(&state, 0, offsetof(struct state, scratch));
     state.format = format;
     state.what = what;
     state.single = format != FP64 && format < INT32;
-    state.position = offset;
+    state.position = place.offset;
+    state.left = place.starts ? 0 : UINT64_MAX;
+    state.length = place.length;
+    state.starts = place.starts;
     state.projections = projections;
     state.total.low = INFINITY;
     state.total.high = -INFINITY;
@@ -279,12 +337,10 @@ static int measure(struct walk *walk, enum format format, int what, uint64_t off
         counts[CHECKSUM] = (int64_t)state.mixed.positional;
         counts[CONTENT_SUM] = (int64_t)state.mixed.content;
     }
-    return 0;
 }
 
-/* Measures a tensor of any layout; `layout` is its shape, then its strides in elements. */
-EXPORTED int msprobe_measure(const void *data, int format, int what, int dimensions, const int64_t *layout,
-                             uint64_t offset, double *floats, int64_t *counts)
+static int measure_layout(const void *data, int format, int what, int dimensions, const int64_t *layout,
+                          struct place place, double *floats, int64_t *counts)
 {
     struct walk walk = {.at = data, .dimensions = dimensions};
     if (format < 0 || format >= FORMATS || dimensions < 1 || dimensions > MOST_DIMENSIONS) return 1;
@@ -294,9 +350,16 @@ EXPORTED int msprobe_measure(const void *data, int format, int what, int dimensi
         walk.strides[i] = layout[dimensions + i] * walk.width;
     }
     uint64_t before = plain_arithmetic();
-    int failed = measure(&walk, (enum format)format, what, offset, floats, counts);
+    if (what) measure(&walk, (enum format)format, what, place, floats, counts);
     restore_arithmetic(before);
-    return failed;
+    return 0;
+}
+
+/* Measures a tensor of any layout; `layout` is its shape, then its strides in elements. */
+EXPORTED int msprobe_measure(const void *data, int format, int what, int dimensions, const int64_t *layout,
+                             uint64_t offset, double *floats, int64_t *counts)
+{
+    return measure_layout(data, format, what, dimensions, layout, (struct place){offset, 0, NULL}, floats, counts);
 }
 
 /* Measures `count` elements that lie one after the other. */
@@ -305,4 +368,12 @@ EXPORTED int msprobe_measure_run(const void *data, int format, int what, int64_t
 {
     int64_t layout[] = {count, 1};
     return msprobe_measure(data, format, what, 1, layout, offset, floats, counts);
+}
+
+/* Measures a part of a tensor whose elements, in row-major order, are runs of `length` in the whole one. */
+EXPORTED int msprobe_measure_runs(const void *data, int format, int what, int dimensions, const int64_t *layout,
+                                  const int64_t *starts, int64_t length, double *floats, int64_t *counts)
+{
+    struct place place = {0, (uint64_t)length, starts};
+    return measure_layout(data, format, what, dimensions, layout, place, floats, counts);
 }
