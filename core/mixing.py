@@ -1,7 +1,7 @@
 """The two mixing functions of 64-bit words under sketches and checksums.
 
-``mix`` makes the keys: the finaliser of SplitMix64 (Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014; public
-domain), a bijection in which each input bit flips each output bit with probability near one half.
+``mix`` makes the keys: the finaliser of SplitMix64 (Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators,
+OOPSLA 2014; public domain), a bijection in which each input bit flips each output bit with probability near one half.
 
 ``scatter`` spreads the bits of an element. It is a bijection too, for each of its steps is one, and costs two
 multiplications of 32 bits; the square makes it non-linear, so that equal changes of two elements, such as flips of

@@ -36,6 +36,63 @@ _FORMS: Final = {TORCH_DTYPES[name]: form for name, form in FORMATS.items() if n
 _UNSIGNED: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+_C: Any = torch._C
+_PLAIN_TYPES: Final = (torch.Tensor, torch.nn.Parameter)
+
+
+def _plain_keys() -> frozenset[int]:
+    """Gives the sets of dispatch keys of plain tensors: no view that conjugates, no wrapper, nothing but memory."""
+    key, keys = _C.DispatchKey, _C.DispatchKeySet
+    inference = keys(key.CPU)
+    tracked = inference | keys(key.ADInplaceOrView) | keys(key.AutogradCPU)
+    both = (inference, tracked)
+    return frozenset(found.raw_repr() for one in both for found in (one, one | keys(key.AutocastCPU)))
+
+
+_PLAIN_KEYS: Final = _plain_keys()
+
+
+class PlainForm(NamedTuple):
+    """What is to be known of a tensor that lies in row-major order without gaps; ``code`` as in ``FORMATS``."""
+
+    form: Form
+    code: int
+    elements: int
+
+
+_plain_forms: dict[tuple[torch.dtype, torch.Size], PlainForm] = {}
+
+
+def plain_form(tensor: Tensor) -> PlainForm | None:
+    """Gives the form of a tensor that the kernels can read where ``data_ptr`` says, as it lies; None for any other.
+
+    No operator runs and no mode hears of it, so this needs no isolation.
+    """
+    if (
+        type(tensor) not in _PLAIN_TYPES
+        or _C._len_torch_function_stack()
+        or _C._dispatch_keys(tensor).raw_repr() not in _PLAIN_KEYS
+        or not tensor.is_contiguous()
+    ):
+        return None
+    key = (tensor.dtype, tensor.shape)
+    known = _plain_forms.get(key)
+    if known is None:
+        known = _learn(tensor, key)
+    if known is not None and not tensor.untyped_storage().nbytes() and known.elements:
+        return None  # emptied by FSDP
+    return known
+
+
+def _learn(tensor: Tensor, key: tuple[torch.dtype, torch.Size]) -> PlainForm | None:
+    form, kernel_form = forms.describe(tensor), _FORMS.get(tensor.dtype)
+    if form.kind != "dense" or kernel_form is None:
+        return None
+    code, pair = kernel_form
+    known = _plain_forms[key] = PlainForm(form, code, tensor.numel() * pair)
+    return known
+
+
 def measure(values: Tensor, what: int, runs: Runs | None = None) -> Result | None:
     """Measures a tensor where it lies (``core.kernels``); None where only NumPy can.
 

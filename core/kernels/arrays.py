@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,52 +72,57 @@ _results = _Results()
 RealRuns = tuple[NDArray[np.int64], int]
 
 
-def measure_memory(
-    address: int,
-    form: tuple[int, int],
-    what: int,
-    shape: Sequence[int],
-    strides: Sequence[int] | None,
-    offset: int = 0,
-    runs: RealRuns | None = None,
-) -> Result | None:
+class Place(NamedTuple):
+    """How a tensor lies in memory, and where in the whole tensor it is a part of.
+
+    ``strides`` are steps between elements, in elements; None for a tensor in row-major order without gaps. ``offset``
+    is the index of the first real element in the whole tensor; ``runs``, in its place, are for a part of several runs.
+    """
+
+    shape: Sequence[int]
+    strides: Sequence[int] | None = None
+    offset: int = 0
+    runs: RealRuns | None = None
+
+
+def measure_memory(address: int, form: tuple[int, int], what: int, place: Place) -> Result | None:
     """Measures a tensor where it lies; None where the kernels cannot.
 
     Args:
         address: Of the first element.
         form: An entry of ``FORMATS``.
         what: ``STATISTICS``, ``SKETCH`` and ``CHECKSUMS`` as asked, added up.
-        shape: The extent of each dimension.
-        strides: Steps between elements, in elements; None for a tensor in row-major order without gaps.
-        offset: Index of the first real element in the whole tensor.
-        runs: In place of the offset, for a part that is more than one run of the whole tensor.
+        place: How it lies, and where in the whole tensor.
     """
     library = current()
-    if library is None or len(shape) > MOST_DIMENSIONS:
+    if library is None or len(place.shape) > MOST_DIMENSIONS:
         return None
     code, pair = form
-    count = math.prod(shape) * pair
+    count = math.prod(place.shape) * pair
     at = _results.addresses
     is_long = count > LONG
-    if runs is not None:
-        starts, length = runs
-        if strides is None:
-            shape, strides = (count,), (1,)
-        elif pair == 2:
-            shape, strides = (*shape, 2), (*(2 * stride for stride in strides), 1)
-        layout = np.array((shape, strides), np.int64)
+    if place.runs is not None:
+        starts, length = place.runs
+        layout = _layout(place, pair, count)
         measure = library.long_measure_runs if is_long else library.measure_runs
-        failed = measure(address, code, what, len(shape), layout.ctypes.data, starts.ctypes.data, length, *at)
-    elif strides is None or not shape:
+        failed = measure(address, code, what, layout.shape[1], layout.ctypes.data, starts.ctypes.data, length, *at)
+    elif place.strides is None or not place.shape:
         run = library.long_measure_run if is_long else library.measure_run
-        failed = run(address, code, what, count, offset, *at)
+        failed = run(address, code, what, count, place.offset, *at)
     else:
+        layout = _layout(place, pair, count)
         measure = library.long_measure if is_long else library.measure
-        if pair == 2:
-            shape, strides = (*shape, 2), (*(2 * stride for stride in strides), 1)
-        layout = np.array((shape, strides), np.int64)
-        failed = measure(address, code, what, len(shape), layout.ctypes.data, offset, *at)
+        failed = measure(address, code, what, layout.shape[1], layout.ctypes.data, place.offset, *at)
     return None if failed else _results.result
+
+
+def _layout(place: Place, pair: int, count: int) -> NDArray[np.int64]:
+    """Gives extents and strides of real elements."""
+    if place.strides is None or not place.shape:
+        return np.array(((count,), (1,)), np.int64)
+    if pair == 2:
+        return np.array(((*place.shape, 2), (*(2 * stride for stride in place.strides), 1)), np.int64)
+    return np.array((place.shape, place.strides), np.int64)
 
 
 def form_of(values: Array) -> tuple[int, int] | None:
@@ -140,9 +145,9 @@ def measure_array(
         return None
     address = values.__array_interface__["data"][0]
     if values.flags.c_contiguous:
-        return measure_memory(address, form, what, values.shape, None, offset, runs)
+        return measure_memory(address, form, what, Place(values.shape, None, offset, runs))
     size = values.itemsize
     if any(stride % size for stride in values.strides):
         return None
     strides = [stride // size for stride in values.strides]
-    return measure_memory(address, form, what, values.shape, strides, offset, runs)
+    return measure_memory(address, form, what, Place(values.shape, strides, offset, runs))

