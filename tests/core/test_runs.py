@@ -70,6 +70,7 @@ def test_runs_of_any_length_from_anywhere(length, first):
 def test_a_part_may_lie_in_any_layout():
     whole = np.random.default_rng(0).integers(0, 9, (30, 40)).astype(np.float32)
     part = Layout.whole(whole.shape).shard("tp", 1, coordinate=1, parts=3)
+    assert part.spans is not None
     start, length = part.spans[1][0]
     view = whole[:, start : start + length]
     assert not view.flags.c_contiguous

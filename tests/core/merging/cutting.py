@@ -114,16 +114,13 @@ class RankWriter:
 
     def _row(self, batch: Batch, s: Seen, seq: int, site: int, form: int) -> dict[str, Any]:
         values = np.ascontiguousarray(s.values)
-        indices = None
-        if s.layout is not None and s.layout.index == "global":
-            starts, length = s.layout.runs()
-            indices = (starts[:, None] + np.arange(length)).reshape(-1)
+        runs = s.layout.runs() if s.layout is not None and s.layout.index == "global" else None
         statistics = measure(values)
-        positional, content = checksums_of(values, indices=indices)
+        positional, content = checksums_of(values, runs=runs)
         row: dict[str, Any] = {name: getattr(statistics, name) for name in STATISTICS}
         row |= {"seq": seq, "step": s.step, "micro_step": s.micro_step, "site": site, "form": form, "status": 0}
         row |= {"checksum": np.uint64(positional), "content_sum": np.uint64(content)}
-        row["sketch"] = sketch(values, indices=indices) if values.size else np.zeros(SKETCH_SIZE)
+        row["sketch"] = sketch(values, runs=runs) if values.size else np.zeros(SKETCH_SIZE)
         row["has"] = sum(HAS[name] for name in self.what)
         row["tensor"] = seq if "tensors" in self.what else -1
         row["rows"] = seq if "rows" in self.what else -1
