@@ -20,7 +20,7 @@ from msprobe.core.merging.sides import (
     AnyRun,
     Sides,
     bring_together,
-    check_replicas,
+    check_ranks,
     hubs_of,
     like,
     place_of,
@@ -109,7 +109,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
         by_candidate = _measured_against(sides[0], gold, scope, rules, known, bar)
         by_reference = _measured_against(sides[1], gold, scope, None, known, bar)
         judged = hold_to_golden(judged, by_candidate, by_reference)
-    told += tuple(f for name, run in zip(SIDES, sides, strict=True) for f in check_replicas(name, run, known, bar))
+    told += tuple(f for name, run in zip(SIDES, sides, strict=True) for f in check_ranks(name, run, known, bar))
     return _report(judged, sides, replace(scope, told=told), comparators, bar)
 
 

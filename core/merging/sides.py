@@ -11,6 +11,7 @@ from msprobe.core.errors import LayoutError
 from msprobe.core.matching.rows import match_rows
 from msprobe.core.merging.across import Hubs, link_ranks
 from msprobe.core.merging.parallel import Parallel, meshes_of
+from msprobe.core.merging.reductions import check_reductions
 from msprobe.core.merging.replica_findings import Bar, replica_findings
 from msprobe.core.merging.replicas import pairs_of, show_worst
 from msprobe.core.merging.run import MergedRun
@@ -91,13 +92,16 @@ def as_merged(run: Run) -> MergedRun:
     return MergedRun(run, meshes=meshes)
 
 
-def check_replicas(name: str, run: AnyRun, constants: Constants, bar: Bar) -> list[Finding]:
-    """Says where ranks of a run that must hold the same do not; says nothing where the mesh is not known."""
-    if isinstance(run, MergedRun):
-        return replica_findings(name, run.merged, constants, bar)
-    if len(run.ranks) < 2 or _mesh(run, None, must=False) is None:
-        return []
-    return replica_findings(name, MergedRun(run).merged, constants, bar)
+def check_ranks(name: str, run: AnyRun, constants: Constants, bar: Bar) -> list[Finding]:
+    """Says where ranks of a run that must hold the same do not, and what reductions did beside their duty.
+
+    Says nothing where the mesh is not known.
+    """
+    if not isinstance(run, MergedRun):
+        if len(run.ranks) < 2 or _mesh(run, None, must=False) is None:
+            return []
+        run = MergedRun(run)
+    return [*replica_findings(name, run.merged, constants, bar), *check_reductions(name, run.merged)]
 
 
 _HOW = "To compare it as a whole, say so: --tp 2 --dp 4, or mesh='dp=4,tp=2' when recording."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msprobe.core.dtypes import unit_roundoff
 from msprobe.core.graph import EdgeSource
 from msprobe.core.merging.assembling import assemble, assemble_rows, assemble_vectors
 from msprobe.core.merging.grouping import Members, group_members
@@ -20,6 +21,7 @@ from msprobe.core.merging.order import execution_order
 from msprobe.core.merging.planning import Mesh, Planner, Rules
 from msprobe.core.merging.provenance import Provenance, provenance_of
 from msprobe.core.merging.records import Combiner, used_members
+from msprobe.core.merging.reductions import NO_REDUCTIONS, NOT_REDUCED, Reductions, find_reductions, settle_terms
 from msprobe.core.merging.replicas import Differing, find_differing, replicas_of
 from msprobe.core.run import tables
 from msprobe.core.run.batch import Event, Fact, RankInfo
@@ -54,6 +56,9 @@ class MergedRank:
         self._shapes: dict[int, tuple[int, ...]] = {}
         #: Rows of ``members`` that stand in for others: replicas that differ from what is kept of them.
         self._instead: dict[int, int] = {}
+        #: What made a whole of partial gradients whose operation was not recorded: a factor by row; NaN: not known.
+        self._settled: dict[int, float] = {}
+        self.reductions: Reductions = NO_REDUCTIONS
 
     # --- the catalogue
 
@@ -209,8 +214,8 @@ class MergedRank:
             if name in records:
                 held = records[name] >= 0
                 records[name][held] = place[records[name][held]]
-        forms = np.array([self._form_numbers[number] for number in range(len(self.plans))], dtype=np.uint32)
-        return {
+        forms = np.array(self._form_numbers, dtype=np.uint32)
+        records = {
             "seq": np.arange(len(order), dtype=np.uint64),
             "step": members.step[order],
             "micro_step": members.micro_step[order].astype(np.int32),
@@ -219,6 +224,22 @@ class MergedRank:
             **records,
             "segment": np.zeros(len(order), np.uint16),
         }
+        self._settle_terms(records)
+        return records
+
+    def _settle_terms(self, records: dict[str, NDArray[Any]]) -> None:
+        if "sketch" not in records:
+            return
+        roundoff = np.array([unit_roundoff(form.dtype) for form in self.forms])[records["form"]]
+        found = find_reductions(records, self.plan_of_rows, self.plans, self.catalogue.sites, roundoff)
+        self.reductions = found
+        self._settled = settle_terms(records, found, self.plan_of_rows, self.plans)
+
+    @property
+    def plan_of_rows(self) -> NDArray[np.int64]:
+        """The plan of each row of ``records``, as a position in ``plans``."""
+        members, order = self._ordered
+        return members.plan[order]
 
     @cached_property
     def _plan_forms(self) -> tuple[tuple[Form, ...], list[int]]:
@@ -244,7 +265,9 @@ class MergedRank:
         members, order = self._ordered
         failed = np.array([bool(plan.reason) for plan in self.plans], dtype=bool)
         rows = np.flatnonzero(failed[members.plan[order]]) if len(order) else order
-        return {row: f"{NOT_KNOWN}{self.plans[int(members.plan[order[row]])].reason}" for row in rows.tolist()}
+        found = {row: f"{NOT_KNOWN}{self.plans[int(members.plan[order[row]])].reason}" for row in rows.tolist()}
+        unsettled = [row for row, factor in self._settled.items() if factor != factor] if self.records else []
+        return found | dict.fromkeys(unsettled, f"{NOT_KNOWN}{NOT_REDUCED}")
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -335,7 +358,8 @@ class MergedRank:
         parts = [self._part(start + k.member, factor) for k, factor in zip(plan.kept, plan.undone, strict=True)]
         if any(part is None for part in parts):
             return None
-        return assemble(plan, [part for part in parts if part is not None])
+        made = assemble(plan, [part for part in parts if part is not None])
+        return made * self._settled[index] if index in self._settled else made
 
     def _part(self, member: int, undone: float) -> NDArray[Any] | None:
         values = self.member_tensor(self._instead.get(member, member))
