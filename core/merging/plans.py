@@ -168,7 +168,7 @@ def _assemble(members: Sequence[Member], placed: Placed, context: Context, *, or
         adds=adds,
         ordered=ordered,
         undone=undone,
-        terms=math.prod(members[0].mesh[axis][1] for axis, _ in placed.partial),
+        terms=_expected_terms(members[0], placed, context),
         reason=_unreducible(placed),
         unreduced=unreduced,
     )
@@ -194,7 +194,7 @@ def _whole_of(
     for k in kept:
         cells.setdefault(k.cell, {}).setdefault(k.part, set()).add(terms[k.member].term)
     shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
-    expected = math.prod(members[0].mesh[axis][1] for axis, _ in placed.partial)
+    expected = _expected_terms(members[0], placed, context)
     for cell, parts in cells.items():
         shapes[cell] = next(iter(parts)).global_shape
         fault = fault_of_tiling(list(parts), shapes[cell])
@@ -207,6 +207,14 @@ def _whole_of(
     if missing:
         return (), missing
     return _joined_shape(shapes, placed.joined)
+
+
+def _expected_terms(member: Member, placed: Placed, context: Context) -> int:
+    """Counts the partial terms that a part needs; experts have them only on the ranks that hold the expert."""
+    axes = [axis for axis, _ in placed.partial]
+    if context.present == context.recorded:
+        return math.prod(member.mesh[axis][1] for axis in axes)
+    return len({tuple(context.meshes[rank].get(axis, (0, 1))[0] for axis in axes) for rank in context.present})
 
 
 def _missing_cells(cells: set[tuple[int, ...]], placed: Placed, context: Context) -> str:

@@ -14,7 +14,7 @@ from msprobe.core.sites import Direction, Role
 from .cutting import Seen
 
 FORWARD, BACKWARD, REDUCE, UPDATE = Direction.FORWARD, Direction.BACKWARD, Direction.REDUCE, Direction.UPDATE
-BATCH, SEQUENCE, WIDTH, HIDDEN = 4, 3, 8, 6
+BATCH, SEQUENCE, WIDTH, HIDDEN = 4, 4, 8, 6
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,9 @@ def cut(sizes: dict[str, int], place: dict[str, int], fault: Fault | None = None
     for seen in whole(**settings):
         layout = layout_of(seen, sizes, place)
         if seen.role is Role.GRADIENT and seen.direction is BACKWARD:
-            number = int(place.get("dp", 0) * sizes.get("fsdp", 1) + place.get("fsdp", 0) + place.get("cp", 0))
+            number = 0
+            for axis in ("dp", "fsdp", "cp"):
+                number = number * sizes.get(axis, 1) + place.get(axis, 0)
             seen = _term(seen, number, ranks)
         seen = seen.cut(layout)
         if fault is not None and fault.hits(seen, place):

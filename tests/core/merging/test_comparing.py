@@ -19,6 +19,8 @@ MESHES = {
     "HSDP": {"dp": 2, "fsdp": 2},
     "DP2 x TP2": {"dp": 2, "tp": 2},
     "FSDP2 x TP2": {"fsdp": 2, "tp": 2},
+    "CP2, zigzag": {"cp": 2},
+    "DP2 x CP2 x TP2": {"dp": 2, "cp": 2, "tp": 2},
 }
 
 
@@ -50,6 +52,29 @@ def test_two_different_meshes_agree_and_equal_bits_are_seen_without_tensors(tmp_
     parameters = comparison.pairs["role"] == "parameter"
     assert set(comparison.pairs["verdict"][parameters]) == {"equal"}
     assert set(comparison.pairs["error_kind"][parameters]) == {"checksum"}
+
+
+def test_pipeline_tensor_and_data_parallel_at_once(one, tmp_path):
+    sizes = {"pp": 2, "dp": 2, "tp": 2}
+    stage_of = {("", Role.INPUT): 0, ("", Role.OUTPUT): 1}
+
+    def look(place):
+        for seen in cut(sizes, place):
+            if stage_of.get((seen.node, seen.role), "ab".find(seen.node)) == place["pp"]:
+                yield seen
+
+    flows = [tuple(e for e in EDGES if {e[0][0], e[1][0]} <= {node, ""}) for node in "ab"]
+    here = lambda place: tuple(e for e in flows[place["pp"]] if all(n or r for n, _, r, _ in e))  # noqa: E731
+    sites = [{s.site for s in look({"pp": stage, "dp": 0, "tp": 0})} for stage in range(2)]
+    many = write_ranks(
+        tmp_path / "many",
+        sizes,
+        look,
+        edges=lambda place: tuple(e for e in here(place) if set(e) <= sites[place["pp"]]),
+    )
+    comparison = compare_runs(many, one)
+    assert comparison.summary.verdict == "clean", comparison.summary.sentence
+    assert comparison.summary.coverage.matched_share == comparison.summary.coverage.judged_share == 1.0
 
 
 def flip_one_bit(values):
