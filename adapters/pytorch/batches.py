@@ -49,11 +49,12 @@ class Samples:
             return tensor
         part = local_of(tensor)
         plain, layout = (part.tensor, part.layout) if isinstance(part, Placed) else (part, None)
+        followed = not isinstance(part, Placed) or part.followed
         key = (plain.shape if layout is None else layout, scale, plain.is_floating_point())
         found = self._layouts.get(key)
         if found is None:
             found = self._layouts[key] = self._layout(plain, layout or Layout.whole(plain.shape), scale)
-        return Placed(plain, found)
+        return Placed(plain, found, followed)
 
     def _layout(self, tensor: torch.Tensor, layout: Layout, scale: float) -> Layout:
         shape = layout.global_shape

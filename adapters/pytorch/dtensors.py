@@ -36,7 +36,7 @@ def places_of(mesh: Any) -> dict[str, tuple[int, int]]:
 
 def placed(tensor: Any) -> Placed:
     """Gives the local part of a DTensor and how it lies in the whole."""
-    return Placed(tensor._local_tensor, layout_of_spec(tensor._spec))
+    return Placed(tensor._local_tensor, layout_of_spec(tensor._spec), followed=False)
 
 
 @lru_cache(maxsize=65536)

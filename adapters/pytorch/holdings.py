@@ -74,18 +74,19 @@ class DataParallel:
         summed = self._extended(part, lambda layout, axis: layout.partial(axis))
         if not isinstance(summed, Placed) or self.divisor == 1.0:
             return summed
-        return Placed(summed.tensor, replace(summed.layout, scale=summed.layout.scale * self.divisor))
+        return replace(summed, layout=replace(summed.layout, scale=summed.layout.scale * self.divisor))
 
     def _extended(self, part: torch.Tensor | Placed, add: Callable[[Layout, str], Layout]) -> torch.Tensor | Placed:
         part = local_of(part)
         axes = [place.axis for place in self.places if place.size > 1]
         if not axes:
             return part
-        tensor, layout = (part.tensor, part.layout) if isinstance(part, Placed) else (part, Layout.whole(part.shape))
+        known = part if isinstance(part, Placed) else Placed(part, Layout.whole(part.shape))
+        layout = known.layout
         for axis in axes:
             if layout.placement(axis) is None:
                 layout = add(layout, axis)
-        return Placed(tensor, layout)
+        return replace(known, layout=layout)
 
 
 class Holding(Protocol):

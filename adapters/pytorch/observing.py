@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msprobe.adapters.pytorch.dtensors import is_dtensor
 from msprobe.adapters.pytorch.placed import Placed, plain_of
 from msprobe.adapters.pytorch.seen import SeenTensors, is_transformed
 
@@ -51,12 +52,14 @@ class Observer:
         if is_transformed(plain):
             self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
             return -1
-        seen = self.seen.look(plain)
-        share = seen.seq if seen is not None else None
+        placed = tensor if isinstance(tensor, Placed) else None
+        followed = not is_dtensor(tensor) if placed is None else placed.followed
+        layout = None if placed is None else placed.layout
+        seen = self.seen.look(plain) if followed else None
+        share = seen.seq if seen is not None and seen.layout == layout else None
         seq = self.recorder.observe(site, tensor, what=what, micro_step=micro_step, share=share)
         if seen is not None and seq >= 0:
-            seen.seq = seq
-            seen.spread = spread
+            seen.seq, seen.layout, seen.spread = seq, layout, spread
         return seq
 
     def activation(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:

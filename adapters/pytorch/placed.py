@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """``tensor`` holds plain local values, in the order of ``layout``."""
+    """``tensor`` holds plain local values, in the order of ``layout``.
+
+    ``followed`` tells whether its version counts every change: that inside of a distributed tensor does not.
+    """
 
     tensor: torch.Tensor
     layout: Layout
+    followed: bool = True
 
 
 def plain_of(tensor: torch.Tensor | Placed) -> torch.Tensor:

@@ -17,6 +17,7 @@ import torch
 if TYPE_CHECKING:
     from msprobe.adapters.pytorch.gradients import GradientWatch
     from msprobe.adapters.pytorch.parallel.spreads import Spread
+    from msprobe.core.placement import Layout
 
 Content = tuple[int, int, "torch.Size", tuple[int, ...]]
 
@@ -28,6 +29,8 @@ class Seen:
     reference: weakref.ref[torch.Tensor]
     content: Content
     seq: int | None = None
+    #: How that record says the tensor lies in the whole one: the same numbers tell other things of another layout.
+    layout: Layout | None = None
     watch: GradientWatch | None = None
     #: How it lies in the whole tensor, where that is known.
     spread: Spread | None = None

@@ -355,10 +355,13 @@ class Session:
         self._holdings.look(self.models.values())
         for problem in self._holdings.problems:
             self.recorder.event("gap", problem)
+        told: dict[str, object] = {}
         for found in self._holdings.found:
             node = self._modules.node_of(unwrapped(found.module))
             for name, value in found.facts.items():
-                self.recorder.fact(node, "parallel", name, value)
+                if told.get(name, self) != value:  # the units of one model mostly are alike
+                    self.recorder.fact(node, "parallel", name, value)
+                told.setdefault(name, value)
 
     def _arm(self) -> None:
         """Makes sure that the forward that begins the next step is noticed, if that step is to be recorded."""

@@ -2,63 +2,143 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from tests.parallel.transformer import Block, Config, make_model, train
+from tests.parallel.transformer import (
+    Block,
+    Config,
+    loss_of,
+    make_batch,
+    make_model,
+    make_optimizer,
+    named_weight,
+    train,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.parallel.launching import Rank
 
 
-def wrap(way: str, model: nn.Module) -> nn.Module:
+def wrap(way: str, model: nn.Module, *, mixed: bool = False, **more: Any) -> nn.Module:
     """Wraps a model: ddp, fsdp1, fsdp1-flat (``use_orig_params=False``), fsdp1-hybrid, fsdp2 or hsdp."""
     if way == "ddp":
-        return nn.parallel.DistributedDataParallel(model)
-    policy = ModuleWrapPolicy({Block})
-    if way in ("fsdp1", "fsdp1-flat"):
-        return FullyShardedDataParallel(
-            model, auto_wrap_policy=policy, use_orig_params=way == "fsdp1", device_id=torch.device("cpu")
-        )
-    if way == "fsdp1-hybrid":
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-        return FullyShardedDataParallel(
-            model, auto_wrap_policy=policy, use_orig_params=True, device_id=torch.device("cpu"), device_mesh=mesh,
-            sharding_strategy=ShardingStrategy.HYBRID_SHARD,
-        )  # fmt: skip
+        return nn.parallel.DistributedDataParallel(model, **more)
+    if way.startswith("fsdp1"):
+        if way == "fsdp1-hybrid":
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+            more |= {"device_mesh": mesh, "sharding_strategy": ShardingStrategy.HYBRID_SHARD}
+        if mixed:
+            more["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        policy = ModuleWrapPolicy({Block})
+        more |= {"use_orig_params": way != "fsdp1-flat", "device_id": torch.device("cpu")}
+        return FullyShardedDataParallel(model, auto_wrap_policy=policy, **more)
+    world = torch.distributed.get_world_size()
     mesh = (
-        init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("replicate", "shard"))
         if way == "hsdp"
-        else init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+        else init_device_mesh("cpu", (world,))
     )
+    if mixed:
+        more["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for module in model.modules():
         if isinstance(module, Block):
-            fully_shard(module, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+            fully_shard(module, mesh=mesh, **more)
+    fully_shard(model, mesh=mesh, **more)
     return model
 
 
-def part_of(rank: Rank, *, interleaved: bool = False) -> Any:
+def part_of(rank: int, world: int, *, interleaved: bool = False) -> Callable[[Tensor], Tensor]:
     """Gives the function that takes a rank's part of a batch."""
 
     def part(whole: Tensor) -> Tensor:
-        size = len(whole) // rank.world
-        taken = whole[rank.rank :: rank.world] if interleaved else whole[rank.rank * size : (rank.rank + 1) * size]
-        return taken.contiguous()
+        size = len(whole) // world
+        return (whole[rank::world] if interleaved else whole[rank * size : (rank + 1) * size]).contiguous()
 
     return part
 
 
-def train_data_parallel(rank: Rank, way: str = "ddp", **settings: Any) -> None:
+def train_data_parallel(rank: Rank, way: str = "ddp", *, interleaved: bool = False, **settings: Any) -> None:
     config = Config(**settings)
     model = wrap(way, make_model(config))
-    with rank.record(model) as probe:
-        train(model, config, probe, part=part_of(rank))
+    options = {"batch_order": "interleaved"} if interleaved else {}
+    with rank.record(model, **options) as probe:
+        train(model, config, probe, part=part_of(rank.rank, rank.world, interleaved=interleaved))
 
 
-_ = MixedPrecision
+# --- gradients by hand
+# ----------------------------------------------------------------------------------------------------------------
+
+#: Forward-backward passes of one step; what the gradients are made smaller by before the optimizer's step.
+MICRO_STEPS, CLIPPED = 2, 0.5
+
+
+def make_tied_model(config: Config) -> nn.Module:
+    """Gives a model whose head shares the embedding's weight, with a module that is never called."""
+    model = make_model(config)
+    model.head.weight = model.embed.weight  # type: ignore[union-attr]
+    model.idle = nn.Linear(3, 5)
+    for name, parameter in model.idle.named_parameters():
+        parameter.data.copy_(named_weight(name, parameter))
+    return model
+
+
+def gradients_of(model: nn.Module, config: Config, step: int, micro_step: int, rank: int, world: int) -> None:
+    """Adds a rank's gradients of one micro-step to a model."""
+    part = part_of(rank, world)
+    words, targets, positions = (part(whole) for whole in make_batch(config, MICRO_STEPS * step + micro_step))
+    (loss_of(model(words, positions), targets) / MICRO_STEPS).backward()
+
+
+def train_by_micro_steps(rank: Rank, way: str, **settings: Any) -> None:
+    """Trains twice, without and with a recording, which must not change a bit.
+
+    Step 0 reduces gradients at the last micro-step only, step 1 at each.
+    """
+    torch.use_deterministic_algorithms(mode=True)
+    plain = _train_by_micro_steps(rank, way, settings, record=False)
+    recorded = _train_by_micro_steps(rank, way, settings, record=True)
+    assert plain.keys() == recorded.keys()
+    for name, tensor in plain.items():
+        assert torch.equal(tensor, recorded[name]), f"recording changed {name}"
+
+
+def _train_by_micro_steps(rank: Rank, way: str, settings: dict[str, Any], *, record: bool) -> dict[str, Tensor]:
+    config = Config(**settings)
+    model = wrap(way, make_tied_model(config), **({"find_unused_parameters": True} if way == "ddp" else {}))
+    optimizer = make_optimizer(model, config)
+    with rank.record(model, optimizer=optimizer) if record else contextlib.nullcontext():
+        for step in range(config.steps):
+            optimizer.zero_grad()
+            for micro_step in range(MICRO_STEPS):
+                with _accumulating(model, active=step == 0 and micro_step < MICRO_STEPS - 1):
+                    gradients_of(model, config, step, micro_step, rank.rank, rank.world)
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(CLIPPED)
+            optimizer.step()
+    return {name: getattr(p, "_local_tensor", p).detach().clone() for name, p in model.named_parameters()}
+
+
+@contextlib.contextmanager
+def _accumulating(model: Any, *, active: bool) -> Any:
+    if hasattr(model, "no_sync"):
+        with model.no_sync() if active else contextlib.nullcontext():
+            yield
+    else:
+        model.set_requires_gradient_sync(not active)
+        yield
