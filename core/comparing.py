@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe.core.comparison import Comparison, ContextDifference, Finding, RunIdentity, Summary
 from msprobe.core.errors import ComparisonError
+from msprobe.core.matching.extras import extra_findings, without_extras
 from msprobe.core.matching.mapping_file import read_mapping
 from msprobe.core.matching.micro_steps import whole_steps
 from msprobe.core.matching.pairing import PairedRanks, combine, find_pairs
@@ -110,6 +111,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
         by_reference = _measured_against(sides[1], gold, scope, None, known, bar)
         judged = hold_to_golden(judged, by_candidate, by_reference)
     told += tuple(f for name, run in zip(SIDES, sides, strict=True) for f in check_ranks(name, run, known, bar))
+    told += tuple(extra_findings([[run.rank(r) for r in scope.ranks] for run in sides], SIDES, scope.steps))
     return _report(judged, sides, replace(scope, told=told), comparators, bar)
 
 
@@ -148,12 +150,13 @@ def _match(
 
 def _match_rank(first: AnyRank, second: AnyRank, rank: int, scope: Scope, rules: Mapping | None) -> RankMatch:
     pairs = find_pairs(first, second, rules)
-    sites = match_sites(first, second, pairs)
+    sites = without_extras(first, second, match_sites(first, second, pairs))
     settle(first, second, sites, scope.steps)
     paired = PairedRanks(first, second, pairs)
     if pairs.groups:
         paired = combine(first, second, pairs)
-        sites = match_sites(paired.candidate, paired.reference, paired.nodes)
+        whole = match_sites(paired.candidate, paired.reference, paired.nodes)
+        sites = without_extras(paired.candidate, paired.reference, whole)
     left, right, joined = whole_steps(paired.candidate, paired.reference, sites, scope.steps)
     rows = match_rows(left, right, sites, scope.steps)
     return RankMatch(rank, left, right, paired.nodes, sites, rows, joined, place_of(first))
