@@ -20,6 +20,7 @@ from msprobe.adapters.pytorch.module_hooks import AfterCall, BeforeCall
 from msprobe.adapters.pytorch.nodes import WatchedModule, declare, has_forward, named_modules
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.adapters.pytorch.structures import Place, call_places, plain, result_tensors
+from msprobe.adapters.pytorch.wrappers import is_handed_on
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ class ModuleWatcher:
             self._observer.activation(site, tensor, what, call.micro_step)
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_input(site, tensor)
-            if self._options.gradients and tensor.requires_grad:
+            if self._options.gradients and tensor.requires_grad and (batch or not is_handed_on(tensor)):
                 place = GradientPlace(call.node, Direction.BACKWARD, Role.OUTPUT, path, call.call, watched.what)
                 self._gradients.watch_input(tensor, watched.path, place, call.micro_step)
 

@@ -119,20 +119,20 @@ class TorchReducer:
     def snapshot(self, tensor: Tensor | Placed) -> Snapshot:
         """Copies a tensor's bytes to the host; on an accelerator the copy is complete after the next ``collect``."""
         with isolated():
-            values = _values(plain_of(tensor))
+            values = _values(tensor)
             data = self._to_host(host_arrays.resolved(values).contiguous().reshape(-1).view(torch.uint8))
             return Snapshot(dtype_name(values.dtype), tuple(values.shape), data)
 
     def rows(self, tensor: Tensor | Placed) -> RowSnapshot:
         """Measures a tensor's rows (``core.row_statistics``); complete after the next ``collect``."""
         with isolated():
-            values = _values(plain_of(tensor))
+            values = _values(tensor)
             if values.device.type in self._host_devices:
                 return RowSnapshot(measure_rows(host_arrays.widened(values).numpy()))
             measured = device_sketches.measure_rows(values)
             return RowSnapshot({name: self._to_host(column).numpy() for name, column in measured.items()})
 
-    def vectors(self, tensor: Tensor) -> RowSnapshot:
+    def vectors(self, tensor: Tensor | Placed) -> RowSnapshot:
         """Sums the content of rows and columns (``core.content_vectors``); complete after the next ``collect``."""
         with isolated():
             values = _values(tensor)
@@ -250,8 +250,8 @@ def _measure_by_numpy(values: Tensor, what: frozenset[str], runs: Runs | None) -
     return floats, counts
 
 
-def _values(tensor: Tensor) -> Tensor:
-    values = forms.values_of(tensor)
+def _values(tensor: Tensor | Placed) -> Tensor:
+    values = forms.values_of(plain_of(tensor))
     if values is None:
         raise TypeError(f"a tensor of kind {forms.describe(tensor).kind!r} has no values to measure")
     return values.detach()

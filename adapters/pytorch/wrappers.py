@@ -58,3 +58,8 @@ def class_of(module: torch.nn.Module) -> type:
     if any(base.__name__ in _MIXED_IN and base.__module__.startswith("torch.") for base in kind.__bases__):
         return next((base for base in kind.__bases__ if base.__name__ not in _MIXED_IN), kind)
     return kind
+
+
+def is_handed_on(tensor: torch.Tensor) -> bool:
+    """Tells whether ``fully_shard`` has put an identity behind a tensor: its gradient is that of what was before."""
+    return type(tensor.grad_fn).__name__ == "RegisterPostBackwardFunctionBackward"

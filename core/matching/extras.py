@@ -6,7 +6,7 @@ runs have them. Where just one does, they have no partner and need none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -15,11 +15,26 @@ from msprobe.core.matching.sites import SitePairs
 from msprobe.core.sites import Direction, NodeKind, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from msprobe.core.run.reader import Recorded
+    from msprobe.core.run.catalogue import SiteTable
+    from msprobe.core.sites import Node
+
+
+class Recorded(Protocol):
+    """What a rank has recorded, or all ranks as one."""
+
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+
+    @property
+    def sites(self) -> SiteTable: ...
+
+    @property
+    def records(self) -> Mapping[str, NDArray[Any]]: ...
+
 
 #: Ends the argument of the checksum of a gathered parameter.
 GATHERED: Final = ".gathered"
