@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msprobe.adapters.pytorch.dtensors import local_of
 from msprobe.adapters.pytorch.placed import Placed
+from msprobe.adapters.pytorch.wrappers import unwrapped
 from msprobe.core.placement import Layout
 
 if TYPE_CHECKING:
     import torch
 
     from msprobe.adapters.pytorch.nodes import WatchedModule
+    from msprobe.core.recorder import Recorder
 
 Named = tuple["WatchedModule", str]
 
@@ -200,6 +202,21 @@ class Holdings:
             for module, name, holding in found.parameters:
                 self._by_module.setdefault(id(module), {}).setdefault(name, holding)
         self.group = max((found.group for found in self.found), key=lambda group: group.size, default=DataParallel())
+
+    def tell(self, recorder: Recorder, node_of: Callable[[torch.nn.Module], int | None]) -> None:
+        """Notes how wrappers hold parameters (strategy, ranks, precision), and what could not be found out.
+
+        ``node_of`` gives the recorder's number of a module's node.
+        """
+        for problem in self.problems:
+            recorder.event("gap", problem)
+        told: dict[str, object] = {}
+        for found in self.found:
+            node = node_of(unwrapped(found.module))
+            for name, value in found.facts.items():
+                if name not in told or told[name] != value:  # the units of one model mostly are alike
+                    recorder.fact(node, "parallel", name, value)
+                told.setdefault(name, value)
 
     def __bool__(self) -> bool:
         return bool(self._by_module)

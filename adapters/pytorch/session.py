@@ -32,7 +32,6 @@ from msprobe.adapters.pytorch.steering import Steering
 from msprobe.adapters.pytorch.tracing import Tracer
 from msprobe.adapters.pytorch.training_scalars import TrainingScalars
 from msprobe.adapters.pytorch.updates import Updates
-from msprobe.adapters.pytorch.wrappers import unwrapped
 from msprobe.core.recorder import Recorder
 from msprobe.core.run.writer import RunWriter
 
@@ -346,22 +345,9 @@ class Session:
 
     def _hook_modules(self) -> None:
         if self._modules.attach():
-            self._look_at_wrappers()
+            self._holdings.look(self.models.values())
+            self._holdings.tell(self.recorder, self._modules.node_of)
             self._attribution.own_parameters(self._owned_parameters())
-
-    @guarded
-    def _look_at_wrappers(self) -> None:
-        """Notes how wrappers hold parameters: strategy, ranks, precision."""
-        self._holdings.look(self.models.values())
-        for problem in self._holdings.problems:
-            self.recorder.event("gap", problem)
-        told: dict[str, object] = {}
-        for found in self._holdings.found:
-            node = self._modules.node_of(unwrapped(found.module))
-            for name, value in found.facts.items():
-                if told.get(name, self) != value:  # the units of one model mostly are alike
-                    self.recorder.fact(node, "parallel", name, value)
-                told.setdefault(name, value)
 
     def _arm(self) -> None:
         """Makes sure that the forward that begins the next step is noticed, if that step is to be recorded."""
