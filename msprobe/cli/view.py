@@ -1,4 +1,4 @@
-"""``msprobe view``: opens two runs, or a saved comparison, in the browser."""
+"""``msprobe view``: opens one run, two runs, or a saved comparison in the browser."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
 
 _DESCRIPTION = """\
-Show two runs side by side in the browser: the verdict, all layers in one look, and both models as one graph
-coloured by verdict. Serves on this machine only, to whoever has the address it prints, until Ctrl-C."""
+Show two runs side by side in the browser: the verdict, all layers in one look, both models as one graph coloured by
+verdict, and the trends of every number over steps, ranks and modules. One run alone shows its trends.
+Serves on this machine only, to whoever has the address it prints, until Ctrl-C."""
 
 _EXAMPLES = """\
   msprobe view runs/npu runs/gpu --open                  # compare, then open the browser
+  msprobe view runs/a                                    # one run: its trends over steps, ranks and modules
   msprobe view report                                    # a comparison saved by msprobe compare --out report
   msprobe view runs/a runs/b --mapping layers.yaml
   msprobe view runs/a runs/b --export report.html        # one file to send to somebody; nothing is served
@@ -34,8 +36,8 @@ _PAGES = "web"
 
 def parser() -> Parser:
     """Gives the command's parser."""
-    made = Parser("view", usage="CANDIDATE [REFERENCE] [options]", description=_DESCRIPTION, examples=_EXAMPLES)
-    made.add_argument("candidate", type=Path, metavar="CANDIDATE", help="the run in doubt, or a saved comparison")
+    made = Parser("view", usage="RUN [REFERENCE] [options]", description=_DESCRIPTION, examples=_EXAMPLES)
+    made.add_argument("candidate", type=Path, metavar="RUN", help="the run in doubt, or a saved comparison")
     made.add_argument("reference", type=Path, nargs="?", metavar="REFERENCE", help="the run that is trusted")
     comparing = made.add_argument_group("comparing")
     comparing.add_argument("--mapping", type=Path, metavar="FILE", help="which node is which (layers.yaml)")
@@ -60,17 +62,19 @@ def run(arguments: argparse.Namespace) -> int:
     export: Path | None = arguments.export
     if export is not None and export.is_dir():
         raise UsageError(f"--export {export} is a directory. Name a file, such as {export / 'report.html'}.")
-    comparison = _saved(arguments) if arguments.reference is None else _compare(arguments, arguments.mapping)
+    comparison, runs = _opened(arguments)
+    if export is not None and comparison is None:
+        raise UsageError("--export writes a comparison; name the run to compare with, too.")
     if export is not None:
         export.parent.mkdir(parents=True, exist_ok=True)
         export.write_text(pages.render(comparison), encoding="utf-8")
         print(f"written: {export}")
         return 0
     judge = None if arguments.reference is None else partial(_compare, arguments)
-    print(comparison.summary.sentence)
-    pages.serve(
-        comparison, judge=judge, host=arguments.host, port=arguments.port, ready=partial(_ready, browse=arguments.open)
-    )
+    if comparison is not None:
+        print(comparison.summary.sentence)
+    ready = partial(_ready, browse=arguments.open)
+    pages.serve(comparison, runs=runs, judge=judge, host=arguments.host, port=arguments.port, ready=ready)
     return 0
 
 
@@ -80,15 +84,20 @@ def _ready(address: str, *, browse: bool) -> None:
         webbrowser.open(address)
 
 
-def _saved(arguments: argparse.Namespace) -> Comparison:
+def _opened(arguments: argparse.Namespace) -> tuple[Comparison | None, list[Path]]:
+    """Gives what is compared, if anything, and the runs whose trends are shown."""
     from msprobe.core.run.reader import open_run
     from msprobe.core.saved_comparison import is_comparison, read_comparison
 
     folder: Path = arguments.candidate
-    if is_comparison(folder):
-        return read_comparison(folder)
-    open_run(folder)  # says what is wrong with it when it is no run at all
-    raise UsageError(f"{folder} is one run; name the run to compare it with: msprobe view {folder} REFERENCE.")
+    if arguments.reference is not None:
+        return _compare(arguments, arguments.mapping), [folder, arguments.reference]
+    if not is_comparison(folder):
+        open_run(folder)  # says what is wrong with it when it is no run at all
+        return None, [folder]
+    saved = read_comparison(folder)
+    sides = [Path(side.path) for side in (saved.summary.candidate, saved.summary.reference)]
+    return saved, sides if all((path / "run.json").is_file() for path in sides) else []
 
 
 def _compare(arguments: argparse.Namespace, mapping: Path | None) -> Comparison:

@@ -68,6 +68,17 @@ def test_containers_open_and_close_on_both_sides(page: Page) -> None:
     expect(page.locator(".node.side-r")).to_have_count(before[1])
 
 
+def test_from_the_node_to_its_trend_and_back(page: Page) -> None:
+    page.locator(".sentence .guilty").click()
+    page.get_by_role("button", name="Trend of this node").click()
+    expect(page.locator(".heat canvas")).to_be_visible()
+    expect(page).to_have_url(re.compile("t.find=layers.3.act"))
+    expect(page.locator(".anomalies").filter(has_text="Where the runs part")).to_contain_text("layers.3.act")
+    page.locator(".anomalies li button").filter(has_text="layers.3.act").first.click()
+    page.get_by_role("button", name="Open in graph").click()
+    expect_selected(page, GUILTY)
+
+
 def test_a_link_says_the_same_and_back_goes_back(page: Page, browser: Browser, served: Served) -> None:
     page.locator(".sentence .guilty").click()
     page.wait_for_selector(".panel .pairs")

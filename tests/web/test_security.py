@@ -160,7 +160,7 @@ def test_refusals(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.Captur
     for words, said in (
         (["view", str(tmp_path / "nothing")], "no such directory"),
         (["view", str(tmp_path / "empty")], "not a run"),
-        (["view", str(runs[0])], "name the run to compare it with"),
+        (["view", str(runs[0]), "--export", str(tmp_path / "a.html")], "name the run to compare with"),
         (["view", *map(str, runs), "--port", port], "Choose another port"),
         (["view", *map(str, runs), "--export", str(tmp_path)], "is a directory"),
     ):

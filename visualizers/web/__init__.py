@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,9 @@ class Pages:
 
     def serve(
         self,
-        comparison: Comparison,
+        comparison: Comparison | None,
         *,
+        runs: Sequence[Path] = (),
         judge: Callable[[Path], Comparison] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -39,7 +40,8 @@ class Pages:
         """Serves the pages until interrupted.
 
         Args:
-            comparison: What is shown.
+            comparison: What is shown; None when one run alone is looked at.
+            runs: The runs whose trends are shown, the candidate first.
             judge: Compares the runs again under another mapping file; without it nothing can be matched by hand.
             host: The interface to listen on.
             port: The port; 0 for any.
@@ -51,4 +53,4 @@ class Pages:
         from msprobe.visualizers.web.serving import serve
         from msprobe.visualizers.web.workspace import Workspace
 
-        serve(Workspace(comparison, judge=judge), host=host, port=port, ready=ready)
+        serve(Workspace(comparison, runs=runs, judge=judge), host=host, port=port, ready=ready)

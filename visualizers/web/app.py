@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -18,10 +18,10 @@ from msprobe.visualizers.web import graph_view
 from msprobe.visualizers.web.panel import panel
 from msprobe.visualizers.web.security import Guard
 from msprobe.visualizers.web.selection import Selection
+from msprobe.visualizers.wording import printable
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
     from starlette.types import ASGIApp
 
     from msprobe.visualizers.web.workspace import View, Workspace
@@ -57,6 +57,7 @@ def make_app(workspace: Workspace, token: str, hosts: tuple[str, ...]) -> ASGIAp
         "unmatched": _unmatched,
     }
     routes: list[Any] = [Route(f"/api/{name}", _route(workspace, answer)) for name, answer in answers.items()]
+    routes += [Route(f"/api/{name}", endpoint) for name, endpoint in _trend_routes(workspace).items()]
     routes.append(Mount("/", StaticFiles(directory=PAGES, html=True)))
     app = Starlette(routes=routes, exception_handlers={MsprobeError: _say, ValueError: _say})
     return Guard(app, token, hosts)
@@ -68,6 +69,33 @@ def _route(workspace: Workspace, answer: Callable[[Request, View], Any]) -> Call
         return JSONResponse(await run_in_threadpool(answer, request, view))
 
     return endpoint
+
+
+def _trend_routes(workspace: Workspace) -> dict[str, Callable[[Request], Any]]:
+    trends = workspace.trends
+
+    async def pages(request: Request) -> Response:
+        return JSONResponse({"pages": workspace.pages, "runs": [printable(str(path)) for path in trends.runs]})
+
+    async def about(request: Request) -> Response:
+        refresh = "refresh" in request.query_params
+        return JSONResponse(await run_in_threadpool(trends.about, _run_of(request), refresh=refresh))
+
+    async def picture(request: Request) -> Response:
+        found = await run_in_threadpool(trends.picture, _run_of(request), request.query_params)
+        return Response(found, media_type="application/octet-stream")
+
+    async def anomalies(request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(trends.listed, _run_of(request)))
+
+    async def forks(request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(trends.parting))
+
+    return {"pages": pages, "trend": about, "slice": picture, "anomalies": anomalies, "forks": forks}
+
+
+def _run_of(request: Request) -> int:
+    return int(request.query_params.get("run", "0"))
 
 
 def _say(request: Request, error: Exception) -> Response:
@@ -92,8 +120,9 @@ def _node(request: Request, view: View) -> Any:
 
 
 def _way(request: Request, view: View) -> Any:
-    side = "cr".find(request.query_params.get("side", "?"))
-    node = int(request.query_params.get("node", "0"))
+    side = "cr".find(request.query_params.get("side") or "?")
+    asked = request.query_params
+    node = view.index.trees[max(side, 0)].number_of.get(asked["path"], 0) if "path" in asked else int(asked["node"])
     if side < 0 or not 0 < node < len(view.index.trees[side]):
         raise BadRequestError("there is no such node.")
     partners = view.index.partners[side].get(node, [])

@@ -172,17 +172,24 @@ export const shared = embedded !== null;
 
 const session = crypto.randomUUID();
 
+function withSession(given: Record<string, string | number>): URLSearchParams {
+  const parameters = new URLSearchParams({ session });
+  for (const [key, value] of Object.entries(given)) if (value !== "") parameters.set(key, String(value));
+  return parameters;
+}
+
+export { withSession as query };
+
 /** Asks the server for one thing. */
 export async function ask<T>(name: string, query: Record<string, string | number> = {}): Promise<T> {
   if (embedded) return fromFile(embedded, name, query) as T;
-  const parameters = new URLSearchParams({ session });
-  for (const [key, value] of Object.entries(query)) if (value !== "") parameters.set(key, String(value));
-  const answer = await fetch(`api/${name}?${parameters}`, { credentials: "same-origin" });
+  const answer = await fetch(`api/${name}?${withSession(query)}`, { credentials: "same-origin" });
   if (!answer.ok) throw new Refused(await answer.text());
   return (await answer.json()) as T;
 }
 
 function fromFile(file: Embedded, name: string, query: Record<string, string | number>): unknown {
+  if (name === "pages") return { pages: ["overview", "graph"], runs: [] };
   if (name === "overview") return file.overview;
   if (name === "minimap") return file.minimap;
   if (name === "rows")

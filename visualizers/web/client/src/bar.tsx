@@ -1,10 +1,8 @@
 /** The bar of every page: where one is, what is compared, and the verdict. */
-import { go, overview, place, setTheme, theme, type Page } from "./state";
+import { go, overview, pages, place, runs, setTheme, theme } from "./state";
 import { Glyph, VERDICTS } from "./verdicts";
 import { help } from "./keys";
 import { language, word, wordOr } from "./words";
-
-const PAGES: Page[] = ["overview", "graph"];
 
 const MARK_OF: Record<string, number> = {
   clean: VERDICTS.indexOf("normal"),
@@ -25,7 +23,7 @@ export function Bar() {
         msprobe
       </span>
       <nav aria-label="pages">
-        {PAGES.map((page, number) => (
+        {(pages.value ?? []).map((page, number) => (
           <a
             key={page}
             href={`#/${page}`}
@@ -46,6 +44,7 @@ export function Bar() {
           <Badge side="r" /> <span title={found.reference.path}>{short(found.reference.path)}</span>
         </span>
       )}
+      {!found && runs.value[0] && <span class="runs">{short(runs.value[0])}</span>}
       <span class="grow" />
       {found && <RunVerdict />}
       <button

@@ -1,6 +1,6 @@
 /** Keys: one list, shown by "?", and what they do anywhere. Single letters are off while typing. */
 import { signal } from "@preact/signals";
-import { go, jump, overview, place, setTheme, theme } from "./state";
+import { go, jump, overview, pages, place, setTheme, theme } from "./state";
 import { language, word } from "./words";
 
 const shown = signal(false);
@@ -33,9 +33,15 @@ function moveMicro(by: number): void {
   if (at >= 0 && next !== undefined) go({ micro: String(next) });
 }
 
+function open(number: number): void {
+  const page = pages.value?.[number];
+  if (page) go({ page });
+}
+
 const EVERYWHERE: Record<string, () => void> = {
-  "1": () => go({ page: "overview" }),
-  "2": () => go({ page: "graph" }),
+  "1": () => open(0),
+  "2": () => open(1),
+  "3": () => open(2),
   n: () => jump(1),
   p: () => jump(-1),
   "[": () => moveStep(-1),
@@ -63,7 +69,7 @@ addEventListener("keydown", (event) => {
 export function KeyList() {
   if (!shown.value) return null;
   const list: [string, string][] = [
-    ["1 2", `${word("overview")}, ${word("graph")}`],
+    ["1 2 3", `${word("overview")}, ${word("graph")}, ${word("trend")}`],
     ["/", word("find")],
     ["n p", word("nextSource")],
     ["\u2191 \u2193 \u2190 \u2192", word("move")],

@@ -2,7 +2,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { ask, type Overview } from "./api";
 
-export type Page = "overview" | "graph";
+export type Page = "overview" | "graph" | "trend";
 
 export interface Place {
   page: Page;
@@ -17,6 +17,8 @@ export interface Place {
   node: string;
   /** Opened pairs of containers and folds. */
   open: string[];
+  /** What the trend page looks at, by name. */
+  trend: Record<string, string>;
 }
 
 const EMPTY: Place = {
@@ -30,7 +32,14 @@ const EMPTY: Place = {
   dtype: "",
   node: "",
   open: [],
+  trend: {},
 };
+
+const TREND = ["run", "kind", "stat", "axes", "at", "scale", "cell", "steps", "rows", "find", "pins", "along", "line"];
+
+/** The pages that there is something to show on; null until the server has said. */
+export const pages = signal<Page[] | null>(null);
+export const runs = signal<string[]>([]);
 
 export const overview = signal<Overview | null>(null);
 export const problem = signal<string>("");
@@ -79,10 +88,11 @@ addEventListener("hashchange", () => {
 function read(hash: string): Place {
   const [, path = "", query = ""] = /^#\/?([^?]*)\??(.*)$/.exec(hash) ?? [];
   const given = new URLSearchParams(query);
-  const found: Place = { ...EMPTY, page: path === "graph" ? "graph" : "overview" };
+  const found: Place = { ...EMPTY, page: path === "graph" || path === "trend" ? path : "overview" };
   for (const key of ["step", "rank", "micro", "direction", "verdicts", "class", "dtype", "node"] as const)
     found[key] = given.get(key) ?? "";
   found.open = given.get("open")?.split(",").filter(Boolean) ?? [];
+  found.trend = Object.fromEntries(TREND.flatMap((key) => (given.has(`t.${key}`) ? [[key, given.get(`t.${key}`)!]] : [])));
   return found;
 }
 
@@ -90,6 +100,7 @@ function write(at: Place): string {
   const query = new URLSearchParams();
   for (const key of ["step", "rank", "micro", "direction", "verdicts", "class", "dtype", "node"] as const)
     if (at[key]) query.set(key, at[key]);
+  for (const [key, value] of Object.entries(at.trend)) query.set(`t.${key}`, value);
   if (at.open.length) query.set("open", at.open.join(","));
   const text = query.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
   return `#/${at.page}${text ? `?${text}` : ""}`;
@@ -98,6 +109,14 @@ function write(at: Place): string {
 /** Fetches what the first page shows; the graph starts at the first source. */
 export async function load(): Promise<void> {
   try {
+    const there = await ask<{ pages: Page[]; runs: string[] }>("pages");
+    pages.value = there.pages;
+    runs.value = there.runs;
+    if (!there.pages.includes("overview")) {
+      document.title = "msprobe";
+      if (place.value.page !== "trend") go({ page: "trend" }, "replace");
+      return;
+    }
     const found = await ask<Overview>("overview");
     overview.value = found;
     document.title = `msprobe: ${found.verdict}`;

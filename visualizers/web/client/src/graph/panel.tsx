@@ -6,7 +6,7 @@ import { Badge } from "../bar";
 import { count, epsilons, shown } from "../numbers";
 import { Copy, Path } from "../path";
 import { onRuler, Ruler } from "../ruler";
-import { go, place } from "../state";
+import { go, pages, place } from "../state";
 import { Glyph, verdictName } from "../verdicts";
 import { word, wordOr } from "../words";
 import { panel } from "./store";
@@ -54,6 +54,12 @@ function Filled({ found }: { found: Panel }) {
           </>
         )}
         <span class="quiet reason">{telling?.reason}</span>
+        <span class="grow" />
+        {pages.value?.includes("trend") && path && (
+          <button type="button" class="link accent" onClick={() => go({ page: "trend", trend: { find: path } })}>
+            {word("trendOf")}
+          </button>
+        )}
       </header>
       <div class="body">
         <div class="tensors">

@@ -82,10 +82,11 @@ export function select(item: Item, c?: number, r?: number): void {
   go({ node: `${first}:${second}` });
 }
 
-/** Opens all containers around a node and selects it. */
-export async function reveal(side: "c" | "r", node: number): Promise<void> {
-  const found = await ask<{ way: [number, number][]; pair: [number, number] }>("way", { side, node });
+/** Opens all containers around a node, given by number or by path, and selects it. */
+export async function reveal(side: "c" | "r", node: number | string): Promise<void> {
+  const query: Record<string, string | number> = typeof node === "number" ? { side, node } : { side, path: node };
+  const found = await ask<{ way: [number, number][]; pair: [number, number] }>("way", query);
   const open = new Set([...place.value.open, ...found.way.map(([c, r]) => `${c}:${r}`)]);
   // Folds around it open by themselves: the selected row is never folded.
-  go({ node: found.pair.join(":"), open: [...open] });
+  go({ page: "graph", node: found.pair.join(":"), open: [...open] });
 }
