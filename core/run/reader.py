@@ -144,6 +144,11 @@ class RankRun:
         return tuple(segment.header for segment in self._segments)
 
     @property
+    def starts(self) -> tuple[tuple[int, float], ...]:
+        """Of each (re)start the first step that it wrote (-1: none), and when it was, in seconds since 1970."""
+        return tuple((min((c.step for c in s.commits), default=-1), s.started) for s in self._segments)
+
+    @property
     def steps(self) -> tuple[int, ...]:
         """The steps that have records."""
         return tuple(sorted({c.step for c in self._commits if c.rows}))

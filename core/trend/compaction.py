@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msprobe.core.run import layout
 from msprobe.core.run.reader import RankRun
 from msprobe.core.trend.cells import COLUMNS, Columns, RankNumbers, cells_of, is_scalar, joined, scalar_cells
+from msprobe.core.trend.circumstances import circumstances_of, signature_of
 from msprobe.core.trend.global_sites import NUMBERS, TEXTS, SiteCatalogue, SiteNumbering
 from msprobe.core.trend.manifest import Block, Manifest, Tile, replace_manifest
 from msprobe.core.trend.ordering import order_by
@@ -25,7 +26,9 @@ from msprobe.core.trend.rollups import replica_scores, roll_up
 from msprobe.core.trend.store import Store, write_sorted
 
 if TYPE_CHECKING:
-    from msprobe.core.run.batch import Fact, RankInfo
+    from numpy.typing import NDArray
+
+    from msprobe.core.run.batch import Fact
     from msprobe.core.run.reader import Run
     from msprobe.core.run.record_stream import RecordStream
 
@@ -42,7 +45,7 @@ class _Source:
 
     numbers: RankNumbers
     stream: RecordStream
-    fresh: Any
+    fresh: NDArray[np.bool_]
     scalars: Columns
 
 
@@ -56,7 +59,6 @@ class Compactor:
         self._manifest = manifest if manifest.started == run.started else Manifest(manifest.generation)
         self._numbering = SiteNumbering()
         self._sources: dict[int, _Source] = {}
-        self._infos: dict[int, RankInfo] = {}
         self._counter = 0
         self._connection = duckdb.connect()
         self._connection.execute("SET preserve_insertion_order = true")
@@ -64,48 +66,64 @@ class Compactor:
 
     def refresh(self) -> Manifest:
         """Takes in what is new and gives the manifest; the same one when nothing is."""
-        if not self._read_positions():
-            self._manifest = Manifest(self._manifest.generation)
-            self._read_positions()
-        if self._manifest.blocks and not any(s.fresh.any() or len(s.scalars["site"]) for s in self._sources.values()):
-            return self._manifest
-        self._manifest = replace(self._manifest, generation=self._manifest.generation + 1, started=self._run.started)
+        before = self._manifest
+        if not self._read_ranks():
+            self._manifest = Manifest(before.generation)
+            self._read_ranks()
+        if self._manifest == before:
+            return before
+        self._manifest = replace(self._manifest, generation=before.generation + 1, started=self._run.started)
         self._write_blocks()
         self._write_catalogue()
         replace_manifest(self._folder, self._manifest)
         return self._manifest
 
-    def _read_positions(self) -> bool:
-        """Opens each rank and marks its new batches; False when what was taken in does not count any more."""
-        self._numbering = SiteNumbering()
+    def _read_ranks(self) -> bool:
+        """Opens each rank that has grown and marks its new batches; False when what was taken in counts no more."""
+        self._numbering, self._sources = SiteNumbering(), {}
         if self._manifest.sites:
             self._numbering = SiteNumbering.of(read_catalogue(Store(self._folder), self._manifest))
-        positions, facts = {}, {}
+        ranks = {each.rank: each for each in self._manifest.ranks}
         for number in self._run.ranks:
-            rank = RankRun(layout.rank_folder(self._run.path, number))  # dropped again: its commits are large
+            folder, key = layout.rank_folder(self._run.path, number), str(number)
+            signature = signature_of(folder)
+            if self._manifest.signatures.get(key) == signature:
+                continue
+            rank = RankRun(folder)  # dropped again: its commits are large
             stream = rank.record_stream()
-            taken = self._manifest.positions.get(str(number), [])
-            fresh = _fresh(stream, taken)
+            fresh = _fresh(stream, self._manifest.positions.get(key, []))
             if fresh is None:
                 return False
-            self._infos[number] = rank.info
-            sites = self._numbering.add_rank(rank, coordinates(rank.info.mesh).get("pp", 0))
-            numbers = RankNumbers.of(number, sites, rank.forms)
-            every = [fact for fact in rank.facts if is_scalar(fact)]
-            scalars = self._scalars(every[self._manifest.facts.get(str(number), 0) :], number)
-            self._sources[number] = _Source(numbers, stream, fresh, scalars)
-            if fresh.any():
-                self._note_forms(rank, stream, fresh, sites)
-            positions[str(number)] = _positions(stream)
-            facts[str(number)] = len(every)
-        self._manifest = replace(self._manifest, positions=positions, facts=facts)
+            ranks[number] = circumstances_of(number, rank)
+            scalars = self._add_rank(number, rank, stream, fresh)
+            self._manifest = replace(
+                self._manifest,
+                signatures={**self._manifest.signatures, key: signature},
+                positions={**self._manifest.positions, key: _positions(stream)},
+                facts={**self._manifest.facts, key: scalars},
+            )
+        self._manifest = replace(self._manifest, ranks=tuple(ranks[number] for number in sorted(ranks)))
         return True
+
+    def _add_rank(self, number: int, rank: RankRun, stream: RecordStream, fresh: NDArray[np.bool_]) -> int:
+        """Keeps what is needed to read a rank's new batches; gives how many scalars it holds."""
+        stage = coordinates(rank.info.mesh).get("pp", 0)
+        sites = self._numbering.add_rank(rank, stage)
+        numbers = RankNumbers.of(number, sites, rank.forms)
+        every = [fact for fact in rank.facts if is_scalar(fact)]
+        scalars = self._scalars(every[self._manifest.facts.get(str(number), 0) :], number)
+        self._sources[number] = _Source(numbers, stream, fresh, scalars)
+        if fresh.any():
+            self._note_forms(rank, stream, fresh, sites)
+        return len(every)
 
     def _scalars(self, facts: list[Fact], rank: int) -> Columns:
         names = {fact.name: self._numbering.add_scalar(fact.name) for fact in facts}
         return scalar_cells(facts, rank, names)
 
-    def _note_forms(self, rank: RankRun, stream: RecordStream, fresh: Any, sites: Any) -> None:
+    def _note_forms(
+        self, rank: RankRun, stream: RecordStream, fresh: NDArray[np.bool_], sites: NDArray[np.int64]
+    ) -> None:
         """Notes format and shape of sites, from the first new batch."""
         if all(self._numbering.columns["dtype"][site] for site in sites.tolist()):
             return
@@ -140,10 +158,10 @@ class Compactor:
         steps += [
             np.stack([s.scalars["step"], np.ones_like(s.scalars["step"])], axis=1) for s in self._sources.values()
         ]
-        every = np.concatenate(steps)
+        every = np.concatenate(steps) if steps else np.zeros((0, 2), np.int64)
         names, inverse = np.unique(every[:, 0], return_inverse=True)
         rows = np.bincount(inverse.reshape(-1), weights=every[:, 1], minlength=len(names)).astype(np.int64)
-        tiles = -(-len(self._sources) // RANKS_OF_A_TILE)
+        tiles = -(-len(self._manifest.ranks) // RANKS_OF_A_TILE)
         most = min(self._block_rows, _BLOCK_ROWS_OF_A_TILE * tiles)
         spans = [[block.first, block.last, block.rows] for block in self._manifest.blocks]
         touched: set[int] = set()
@@ -192,7 +210,7 @@ class Compactor:
         return Block(int(steps.min()), int(steps.max()), len(steps), tuple(tiles), *names)
 
     def _roll_ups(self, cells: Columns) -> Iterator[tuple[str, Columns]]:
-        peers = peer_groups({rank: info.mesh for rank, info in self._infos.items()})
+        peers = peer_groups({each.rank: each.mesh for each in self._manifest.ranks})
         peer_of = np.zeros(max(peers) + 1, np.int32)
         peer_of[list(peers)] = list(peers.values())
         kind_of = np.array(self._numbering.columns["kind"], np.uint8)
@@ -223,7 +241,7 @@ def read_catalogue(store: Store, manifest: Manifest) -> SiteCatalogue:
     return SiteCatalogue(columns, np.stack([edges["source"], edges["target"]], axis=1).astype(np.int64).reshape(-1, 2))
 
 
-def _fresh(stream: RecordStream, taken: list[list[int]]) -> Any:
+def _fresh(stream: RecordStream, taken: list[list[int]]) -> NDArray[np.bool_] | None:
     """Marks the batches that were not taken in; None when some that were do not count any more."""
     fresh = np.ones(len(stream.batches), bool)
     for segment, (batches, records) in enumerate(taken):

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from msprobe.core.trend.circumstances import Circumstances, from_json
+
 INDEX_FOLDER = "index"
 TREND_FOLDER = "trend"
 _FORMAT = "msprobe-index"
@@ -57,6 +59,9 @@ class Manifest:
     positions: Mapping[str, list[list[int]]] = field(default_factory=dict)
     #: For each rank, the number of facts taken in.
     facts: Mapping[str, int] = field(default_factory=dict)
+    #: For each rank, what tells that it has not grown (``circumstances.signature_of``), and its circumstances.
+    signatures: Mapping[str, int] = field(default_factory=dict)
+    ranks: tuple[Circumstances, ...] = ()
     blocks: tuple[Block, ...] = ()
     sites: str = ""
     edges: str = ""
@@ -86,7 +91,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _from_json(content: dict[str, Any]) -> Manifest:
     blocks = tuple(Block(**(b | {"tiles": tuple(Tile(**t) for t in b["tiles"])})) for b in content["blocks"])
-    return replace(Manifest(**content), blocks=blocks)
+    return replace(Manifest(**content), blocks=blocks, ranks=tuple(map(from_json, content["ranks"])))
 
 
 def replace_manifest(folder: Path, manifest: Manifest) -> None:

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "record": "run a training script and record what its models compute",
     "compare": "compare two runs and name the first wrong tensor",
     "view": "show two runs side by side in the browser",
+    "scan": "find what is wrong in one run, without a reference",
     "info": "show what a run holds, or in what the circumstances of two runs differ",
     "plugins": "list adapters, comparators and visualizers, and what they lack",
     "demo": "record two small trainings, one with a bug, and find it",
@@ -38,6 +39,7 @@ examples:
   msprobe record --out runs/a -- python train.py    # record; the script needs no change
   msprobe compare runs/a runs/b                     # which tensor is the first wrong one?
   msprobe view runs/a runs/b --open                 # look at it in the browser
+  msprobe scan runs/a                               # no reference: where did the NaN come from?
   msprobe info runs/a                               # how big is it, what does it hold?
   msprobe COMMAND --help                            # options and examples of a command
 
