@@ -98,7 +98,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class BadCells:
-    """Columns of one step's bad cells, sorted by (rank, micro-step, order of execution)."""
+    """Columns of one step's bad cells, sorted by (rank, micro-step, order of execution), scalars behind the others."""
 
     step: int
     site: Numbers
@@ -126,7 +126,8 @@ def read_bad_cells(index: TrendIndex, step: int) -> BadCells:
     where = "step = ? AND state >= ?"
     rows = index.store.read(files, "site, rank, micro_step, state", where, [step, int(NON_FINITE)])
     columns = [rows[name].astype(np.int64) for name in ("site", "rank", "micro_step")]
-    order = np.lexsort((index.sites.position[columns[0]], columns[2], columns[1]))
+    scalar = index.sites["direction"][columns[0]] == SCALAR
+    order = np.lexsort((index.sites.position[columns[0]], columns[2], scalar, columns[1]))
     site, rank, micro_step = (column[order] for column in columns)
     return BadCells(step, site, rank, micro_step, rows["state"][order])
 
@@ -166,7 +167,6 @@ def link(flow: Flow, cells: BadCells, stages: dict[int, int]) -> Links:
     loose = (
         ~linked & ~flow.has_source[cells.site] & (flow.stage[cells.site] <= BACKWARD_STAGE) & ~flow.lasting[cells.site]
     )
-    loose |= flow.scalar[cells.site]
     parts.append(_order_links(flow, cells, loose))
     parts.append(_pipeline_links(flow, cells, loose, stages))
     return Links(np.concatenate(parts), loose)
@@ -230,17 +230,19 @@ def _collective_links(flow: Flow, cells: BadCells) -> Numbers:
 
 
 def _order_links(flow: Flow, cells: BadCells, loose: NDArray[np.bool_]) -> Numbers:
-    """Links cells without known data flow to the bad cell before them on their rank."""
-    which = np.flatnonzero(loose)
+    """Links cells without known data flow to the bad cell before them on their rank.
+
+    A scalar is a result of the whole step, on whatever rank: it is linked to the first bad tensor of the step.
+    """
+    scalar = flow.scalar[cells.site]
+    which = np.flatnonzero(loose & ~scalar)
     which = which[which > 0]
-    same = cells.rank[which] == cells.rank[which - 1]
-    # A scalar is a result of the whole step, on whatever rank: the first bad cell stands for it.
-    scalars = which[~same & flow.scalar[cells.site[which]]]
-    pairs = np.stack([which[same], which[same] - 1], axis=1)
-    first = np.flatnonzero(~flow.scalar[cells.site])[:1]
-    if not len(first):
-        return np.asarray(pairs)
-    return np.concatenate([pairs, np.stack([scalars, np.full(len(scalars), first[0])], axis=1)])
+    which = which[cells.rank[which] == cells.rank[which - 1]]
+    pairs = [np.stack([which, which - 1], axis=1)]
+    tensors, scalars = np.flatnonzero(~scalar)[:1], np.flatnonzero(scalar)
+    if len(tensors):
+        pairs.append(np.stack([scalars, np.full(len(scalars), tensors[0])], axis=1))
+    return np.concatenate(pairs)
 
 
 def _pipeline_links(flow: Flow, cells: BadCells, loose: NDArray[np.bool_], stages: dict[int, int]) -> Numbers:

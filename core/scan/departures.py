@@ -15,6 +15,7 @@ import numpy as np
 from msprobe.core.robust import THRESHOLD
 from msprobe.core.scan.findings import Finding
 from msprobe.core.scan.operands import places
+from msprobe.core.sites import Role
 from msprobe.core.trend.anomalies import Anomaly, anomalies
 from msprobe.core.trend.kinds import SCALAR
 
@@ -28,7 +29,7 @@ _LONE: Final = 2 * THRESHOLD
 _MOST_EPISODES: Final = 20
 _MOST_LISTED: Final = 8
 #: A scalar by which people speak of a spike.
-_GRADIENT_NORM: Final = ("grad_norm", "gradient norm", "grad norm")
+_GRADIENT_NORM: Final = ("grad_norm", "gradient norm", "grad norm", "gradient_norm")
 
 
 def departures(index: TrendIndex, *, before: float) -> list[Finding]:
@@ -53,52 +54,75 @@ def _episodes(found: Sequence[Anomaly]) -> Iterator[list[Anomaly]]:
 
 
 def _counts(episode: Sequence[Anomaly]) -> bool:
-    steps = [a.step for a in episode]
-    return len(set(steps)) < len(steps) or max(abs(a.score) for a in episode) >= _LONE
+    places = {(a.site, a.step) for a in episode}
+    return len({step for _, step in places}) < len(places) or max(abs(a.score) for a in episode) >= _LONE
 
 
 def _episode(index: TrendIndex, episode: list[Anomaly]) -> Finding:
-    first_step = episode[0].step
-    position, phase = index.sites.position, index.sites["phase"]
-    at_first = sorted((a for a in episode if a.step == first_step), key=lambda a: int(position[a.site]))
+    sites, first_step = index.sites, episode[0].step
+    at_first = _worst_of_each_site(index, [a for a in episode if a.step == first_step])
     first = _with_rank(index, at_first[0])
-    sites = {a.site for a in episode}
-    scalars = [a for a in episode if index.sites["direction"][a.site] == SCALAR]
-    spike = next((a for a in scalars if str(index.sites["argument"][a.site]) in _GRADIENT_NORM), None)
-    opening = f"At step {first_step}"
-    if spike is not None:
-        opening = f"The gradient norm {_moved(spike)} at step {spike.step}; already at step {first_step}" if (
-            spike.step > first_step) else f"At step {first_step} the gradient norm {_moved(spike)}"  # fmt: skip
-        link = " and" if spike.step == first_step else ""
-        opening += link
-    count = len(sites - {a.site for a in scalars})
-    left = f" {count} site{'s' if count != 1 else ''} left {'their' if count != 1 else 'its'} normal band"
-    sentence = f"{opening}{left}, first {index.sites.name(first.site)}: its {_described(first)}{_on(index, first)}"
-    forward = [a for a in at_first if phase[a.site] == 0]
-    backward = [a for a in episode if phase[a.site] in (1, 2)]
-    order = ""
-    if forward and backward:
-        order = "; the forward was sick before the backward"
-    elif backward and not forward:
-        order = "; the forward of that step is within its band"
-    norm = next(
-        (a for a in at_first if "norm" in str(index.sites["class_name"][a.site]).lower() and a is not at_first[0]), None
-    )
-    evidence = [f"{index.sites.name(a.site)}: {_described(a)}" for a in at_first[:_MOST_LISTED]]
-    if norm is not None:
-        evidence.insert(
-            0, f"the first normalisation out of its band is {index.sites.name(norm.site)}: its {_described(norm)}"
-        )
     strongest = max(episode, key=lambda a: abs(a.score))
-    if strongest not in at_first[:_MOST_LISTED]:
-        evidence.append(
-            f"furthest out, at step {strongest.step}: {index.sites.name(strongest.site)}: {_described(strongest)}"
-        )
+    norm = _first_normalisation(index, [a for a in episode if a.step == first_step])
+    evidence = [f"{sites.name(a.site)}: {_described(a)}" for a in at_first[:_MOST_LISTED]]
+    if all(strongest.site != a.site for a in at_first[:_MOST_LISTED]):
+        what = f"{sites.name(strongest.site)}: {_described(strongest)}"
+        evidence.append(f"furthest out, at step {strongest.step}: {what}")
+    clauses = [
+        f"{_opening(index, episode)}, first {sites.name(first.site)}: its {_described(first)}{_on(index, first)}",
+        _who_was_sick_first(index, episode),
+    ]
+    if norm is not None and norm.site != first.site:
+        owner = f"{sites['node'][norm.site]} ({sites['class_name'][norm.site]})"
+        clauses.append(f"the first normalisation out of its band is {owner}: the {_described(norm)}")
     return Finding(
-        kind="spike", sentence=f"{sentence}{order}.", step=first_step, rank=first.rank,
-        node=str(index.sites["node"][first.site]), site=index.sites.name(first.site), evidence=tuple(evidence),
+        kind="spike", sentence="; ".join(filter(None, clauses)) + ".", step=first_step, rank=first.rank,
+        node=str(sites["node"][first.site]), site=sites.name(first.site), evidence=tuple(evidence),
         score=strongest.score,
     )  # fmt: skip
+
+
+def _worst_of_each_site(index: TrendIndex, found: Sequence[Anomaly]) -> list[Anomaly]:
+    """Gives the worst anomaly of each site, in order of flow."""
+    worst: dict[int, Anomaly] = {}
+    for anomaly in found:
+        if anomaly.site not in worst or abs(anomaly.score) > abs(worst[anomaly.site].score):
+            worst[anomaly.site] = anomaly
+    return sorted(worst.values(), key=lambda a: int(index.sites.position[a.site]))
+
+
+def _opening(index: TrendIndex, episode: Sequence[Anomaly]) -> str:
+    """Says when, how many sites, and what people noticed: the gradient norm."""
+    sites, first_step = index.sites, episode[0].step
+    scalars = {a.site for a in episode if sites["direction"][a.site] == SCALAR}
+    spike = next((a for a in episode if str(sites["argument"][a.site]).lower() in _GRADIENT_NORM), None)
+    count = len({a.site for a in episode} - scalars)
+    left = f"{count} site{'s' if count != 1 else ''} left {'their' if count != 1 else 'its'} normal band"
+    if spike is None:
+        return f"At step {first_step} {left}"
+    if spike.step == first_step:
+        return f"At step {first_step} the gradient norm {_moved(spike)} and {left}"
+    return f"At step {spike.step} the gradient norm {_moved(spike)}; from step {first_step} on {left}"
+
+
+def _who_was_sick_first(index: TrendIndex, episode: Sequence[Anomaly]) -> str:
+    phase = index.sites["phase"]
+    forward = [a.step for a in episode if phase[a.site] == 0]
+    backward = [a.step for a in episode if phase[a.site] in (1, 2)]
+    if not backward:
+        return ""
+    if forward and min(forward) <= min(backward):
+        return "the forward was sick before the backward"
+    return "the forward of that step is within its band"
+
+
+def _first_normalisation(index: TrendIndex, found: Sequence[Anomaly]) -> Anomaly | None:
+    """Gives the first output of a normalisation, its minimum where that is out of its band."""
+    names, roles = index.sites["class_name"], index.sites["role"]
+    outputs = [a for a in found if "norm" in str(names[a.site]).lower() and roles[a.site] == Role.OUTPUT.value]
+    outputs = [a for a in outputs if index.sites["phase"][a.site] == 0]
+    position = index.sites.position
+    return min(outputs, key=lambda a: (int(position[a.site]), a.statistic != "min", -abs(a.score)), default=None)
 
 
 def _moved(anomaly: Anomaly) -> str:

@@ -49,10 +49,15 @@ class Cell:
     zero: int
 
     @property
+    def is_usually_full(self) -> bool:
+        """Tells whether the shape that is known of the site has elements."""
+        return bool(self.shape) and "0" not in self.shape.split("x")
+
+    @property
     def text(self) -> str:
         """Says what the cell holds: its range, or what it is instead."""
         if self.state == State.EMPTY:
-            return f"{self.name}: empty ({self.shape} where it is not)"
+            return f"{self.name}: empty" + (f" ({self.shape} where it is not)" if self.is_usually_full else "")
         if self.state == State.UNMEASURED:
             return f"{self.name}: not measured"
         bad = [(self.nan, "NaN"), (self.pos_inf, "+Inf"), (self.neg_inf, "-Inf")]
@@ -134,7 +139,7 @@ def _no_tokens(index: TrendIndex, site: int, *, step: int, rank: int, micro_step
         cells = cells_at(index, inputs, step=step, rank=rank, micro_step=micro_step)
         for cell in cells.values():
             if cell.state == State.EMPTY:
-                return f"{what}, its input is empty ({cell.shape} elsewhere)"
+                return f"{what}, its input is empty" + (f" ({cell.shape} elsewhere)" if cell.is_usually_full else "")
         if inputs and not cells and _ran_elsewhere(index, inputs, step):
             return f"{what}, it did not run in this step on this rank while it did elsewhere"
     return _zero_count(index, site, step=step, rank=rank, micro_step=micro_step) if expert >= 0 else ""
@@ -180,8 +185,8 @@ def _from_operands(cells: list[Cell], index: TrendIndex, site: int) -> str:
             return f"all elements of {cell.name} are -Inf"
         if cell.neg_inf or cell.pos_inf:
             return f"{cell.name} holds {cell.neg_inf + cell.pos_inf:,} infinities, as in other steps"
-        if largest and extreme > _NEAR_OVERFLOW * largest and cell.dtype != "fp32":
-            return f"overflow: {cell.name} reaches {extreme:.4g}, {cell.dtype} ends at {largest:.4g}"
+        if largest and extreme > min(_NEAR_OVERFLOW * largest, largest**0.5 if largest > 1e30 else largest):
+            return f"overflow: {cell.name} reaches {extreme:.4g}, its products are beyond {cell.dtype} ({largest:.4g})"
         if "log" in text and cell.low <= 0:
             return f"the logarithm of {cell.low:.4g}"
         if "sqrt" in text and cell.low < 0:

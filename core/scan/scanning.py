@@ -44,7 +44,7 @@ def scan(run: Run | TrendIndex | Path | str) -> Scan:
     scaled = [o.step for o in found if not o.lasting and _by_scaler(o, skips)]
     before = min((o.step for o in found if o.lasting), default=math.inf)
     findings += departures(index, before=before)
-    findings += training_findings(index, before=before)
+    findings += training_findings(index, before=before, skipped=[o.step for o in found if not o.lasting])
     findings += list(dead_experts(index, before=before))
     notes = [*_scaler_notes(scaled), *_what_was_not_looked_for(index), *recording_notes(ranks)]
     return _result(index, ordered(findings), tuple(notes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,10 +30,14 @@ _CONSTANT_STEPS: Final = 8
 _MOST_NAMED: Final = 5
 
 
-def training_findings(index: TrendIndex, *, before: float) -> list[Finding]:
-    """Gives what is wrong with the training in steps below ``before``."""
+def training_findings(index: TrendIndex, *, before: float, skipped: Sequence[int] = ()) -> list[Finding]:
+    """Gives what is wrong with the training in steps below ``before``; in ``skipped`` steps nothing was updated."""
     flow = Flow(index.sites)
-    return [*_unmoved(index, flow, before), *_forgotten_zero_grad(index, flow, before), *_losses(index, before)]
+    return [
+        *_unmoved(index, flow, before, skipped),
+        *_forgotten_zero_grad(index, flow, before),
+        *_losses(index, before),
+    ]
 
 
 def _matrices(index: TrendIndex, before: float) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
@@ -45,9 +49,10 @@ def _matrices(index: TrendIndex, before: float) -> tuple[NDArray[np.int64], dict
     return index.steps[kept], matrices
 
 
-def _unmoved(index: TrendIndex, flow: Flow, before: float) -> Iterator[Finding]:
+def _unmoved(index: TrendIndex, flow: Flow, before: float, skipped: Sequence[int]) -> Iterator[Finding]:
     """Finds parameters that gradients arrive at and that do not move, and parameters whose gradient is always zero."""
-    _, matrices = _matrices(index, before)
+    steps, every = _matrices(index, before)
+    matrices = {name: matrix[~np.isin(steps, list(skipped))] for name, matrix in every.items()}
     kinds = index.sites["kind"]
     values = np.flatnonzero((kinds == KINDS.index("parameter")) | (kinds == KINDS.index("parameter after step")))
     constant = np.ones(len(values), bool)
@@ -113,7 +118,7 @@ def _forgotten_zero_grad(index: TrendIndex, flow: Flow, before: float) -> Iterat
     hits, looked = [], 0
     for step in range(1, len(fresh)):
         alone, both, factors = _residuals(fresh[step], consumed[step], consumed[step - 1])
-        looked += np.isfinite(alone)
+        looked += bool(np.isfinite(alone))
         if alone > _UNEXPLAINED and both < _EXPLAINED and 0.2 < factors[1] / factors[0] < 5:
             hits.append(step)
     if len(hits) >= 2 and 2 * len(hits) > looked:
@@ -131,46 +136,59 @@ def _forgotten_zero_grad(index: TrendIndex, flow: Flow, before: float) -> Iterat
 def _residuals(
     fresh: NDArray[np.float64], consumed: NDArray[np.float64], earlier: NDArray[np.float64]
 ) -> tuple[float, float, tuple[float, float]]:
-    """Gives the relative residuals of consumed = a fresh, and of consumed = a fresh + b earlier, and (a, b)."""
-    kept = np.isfinite(fresh) & np.isfinite(consumed) & np.isfinite(earlier) & (consumed != 0)
-    if kept.sum() < _LEAST_PARAMETERS:
-        return np.nan, np.nan, (np.nan, np.nan)
-    weight = 1 / np.abs(consumed[kept])
-    target = consumed[kept] * weight
-    columns = np.stack([fresh[kept] * weight, earlier[kept] * weight], axis=1)
+    """Gives the relative residuals of consumed = a fresh, and of consumed = a fresh + b earlier, and (a, b).
+
+    The means are in units of the consumed gradient's mean magnitude, so that those which cancel weigh nothing.
+    """
+    unknown = np.nan, np.nan, (np.nan, np.nan)
+    kept = np.isfinite(fresh) & np.isfinite(consumed) & np.isfinite(earlier)
+    size = float(np.linalg.norm(consumed[kept]))
+    if kept.sum() < _LEAST_PARAMETERS or size == 0:
+        return unknown
+    columns = np.stack([fresh[kept], earlier[kept]], axis=1)
     residuals = []
     for width in (1, 2):
-        solution = np.linalg.lstsq(columns[:, :width], target, rcond=None)[0]
-        residuals.append(float(median(np.abs(columns[:, :width] @ solution - target))))
+        solution = np.linalg.lstsq(columns[:, :width], consumed[kept], rcond=None)[0]
+        residuals.append(float(np.linalg.norm(columns[:, :width] @ solution - consumed[kept])) / size)
     return residuals[0], residuals[1], (float(solution[0]), float(solution[1]))
 
 
 def _gradient_means(index: TrendIndex, flow: Flow, before: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Gives the means of fresh gradients, summed over micro-steps, and of consumed ones; shape (steps, parameters).
 
-    Both are averaged over ranks.
+    Both are averaged over ranks, and in units of the parameter's mean magnitude of consumed gradients over all steps.
     """
     both = [set(flow.parameter[flow.stage == stage].tolist()) for stage in (BACKWARD_STAGE, CONSUMED_STAGE)]
     parameters = sorted(both[0] & both[1])[:_PARAMETERS]
     steps = index.steps[index.steps < before][:_STEPS]
-    shape = (len(steps), len(parameters))
-    sums, ranks = np.zeros((2, *shape)), np.ones((2, *shape))
     if not parameters or not len(steps):
-        return sums[0], sums[1]
-    column = {parameter: i for i, parameter in enumerate(parameters)}
-    for i, stage in enumerate((BACKWARD_STAGE, CONSUMED_STAGE)):
-        sites = [s for s in np.flatnonzero(flow.stage == stage).tolist() if int(flow.parameter[s]) in column]
-        files = [tile.file for block in index.blocks_of(steps) for tile in block.tiles]
-        where = "site IN (SELECT unnest(?)) AND step BETWEEN ? AND ?"
-        rows = index.store.read(files, "site, step, rank, mean", where, [sites, int(steps[0]), int(steps[-1])])
-        at = np.searchsorted(steps, rows["step"]), np.array([column[int(p)] for p in flow.parameter[rows["site"]]], int)
-        np.add.at(sums[i], at, rows["mean"])
-        triples = np.unique(np.stack([*at, rows["rank"]]), axis=1)
-        counts = np.zeros(shape)
-        np.add.at(counts, (triples[0], triples[1]), 1)
-        ranks[i] = np.where(counts > 0, counts, np.nan)
-    means = sums / ranks
-    return means[0], means[1]
+        return np.zeros((0, 0)), np.zeros((0, 0))
+    fresh, _ = _sums(index, flow, BACKWARD_STAGE, parameters, steps)
+    consumed, magnitude = _sums(index, flow, CONSUMED_STAGE, parameters, steps)
+    unit = median(magnitude)
+    unit = np.where(unit > 0, unit, np.nan)
+    return fresh / unit, consumed / unit
+
+
+def _sums(
+    index: TrendIndex, flow: Flow, stage: int, parameters: list[int], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gives mean and mean magnitude of a stage's gradients, summed over micro-steps, averaged over ranks."""
+    column = np.full(int(flow.parameter.max()) + 1, -1, np.int64)
+    column[parameters] = np.arange(len(parameters))
+    sites = np.flatnonzero((flow.stage == stage) & (column[flow.parameter] >= 0)).tolist()
+    files = [tile.file for block in index.blocks_of(steps) for tile in block.tiles]
+    where = "site IN (SELECT unnest(?)) AND step BETWEEN ? AND ?"
+    values = [sites, int(steps[0]), int(steps[-1])]
+    rows = index.store.read(files, "site, step, rank, mean, mean_abs", where, values)
+    at = np.searchsorted(steps, rows["step"]), column[flow.parameter[rows["site"]]]
+    totals = np.zeros((3, len(steps), len(parameters)))
+    np.add.at(totals[0], at, rows["mean"])
+    np.add.at(totals[1], at, rows["mean_abs"])
+    of_rank = np.unique(np.stack([*at, rows["rank"]]), axis=1)
+    np.add.at(totals[2], (of_rank[0], of_rank[1]), 1)
+    ranks = np.where(totals[2] > 0, totals[2], np.nan)
+    return totals[0] / ranks, totals[1] / ranks
 
 
 def _losses(index: TrendIndex, before: float) -> Iterator[Finding]:

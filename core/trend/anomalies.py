@@ -58,10 +58,10 @@ class Anomaly:
 
 
 def anomalies(index: TrendIndex, *, threshold: float = THRESHOLD) -> list[Anomaly]:
-    """Gives all anomalies, the worst of each (site, step), most extreme first."""
-    found: dict[tuple[int, int], Anomaly] = {}
+    """Gives all anomalies, the worst of each (site, step, statistic), most extreme first."""
+    found: dict[tuple[int, int, str], Anomaly] = {}
     for each in (*_over_steps(index, threshold), *_over_replicas(index, threshold)):
-        key = each.site, each.step
+        key = each.site, each.step, each.statistic
         if key not in found or abs(each.score) > abs(found[key].score):
             found[key] = each
     return sorted(found.values(), key=lambda a: (-abs(a.score), a.step, index.sites.position[a.site]))

@@ -73,7 +73,8 @@ def _lines(found: Scan, limit: int) -> Iterator[str]:
         yield from _table(found, limit)
     for number, finding in enumerate(found.findings[:limit], 1):
         yield ""
-        yield from _wrapped(f"{number}  {finding.sentence}", "  ", "     ")
+        if finding.sentence != found.sentence:  # the first one is told already
+            yield from _wrapped(f"{number}  {finding.sentence}", "  ", "     ")
         for line in finding.evidence:
             yield from _wrapped(f"- {line}", "     ", "       ")
     if found.notes:
