@@ -190,7 +190,7 @@ def _along_edges(flow: Flow, cells: BadCells) -> Numbers:
     at = np.minimum(np.searchsorted(keys[order], target), len(keys) - 1)
     found = keys[order][at] == target if len(keys) else np.zeros(0, bool)
     pairs: Numbers = np.stack([child, order[at]], axis=1)[found]
-    return pairs[pairs[:, 0] != pairs[:, 1]]
+    return np.asarray(pairs[pairs[:, 0] != pairs[:, 1]])
 
 
 def _parameter_links(flow: Flow, cells: BadCells) -> Numbers:

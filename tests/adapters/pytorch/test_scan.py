@@ -68,7 +68,7 @@ class AdaptiveNorm(nn.LayerNorm):
         super().__init__(width, elementwise_affine=False)
         self.modulation = nn.Linear(width, 2 * width)
 
-    def forward(self, x, time):
+    def forward(self, x, time):  # type: ignore[override]
         scale, shift = self.modulation(nn.functional.silu(time))[:, None].chunk(2, -1)
         return super().forward(x) * (1 + scale) + shift
 
