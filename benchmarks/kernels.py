@@ -21,9 +21,11 @@ from msprobe.core import kernels
 from msprobe.core.checksums import checksums_of
 from msprobe.core.kernels import arrays
 from msprobe.core.kernels.library import current
-from msprobe.core.measures import pair_measures
+from msprobe.core.measures import MeasuredPair, pair_measures
+from msprobe.core.protocols import PairComparator
 from msprobe.core.sketches import sketch
 from msprobe.core.statistics import measure
+from msprobe.plugins import plugin_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,11 +86,23 @@ def rows(budget: float) -> Iterator[tuple[str, ...]]:
 
 
 def pair_rows(budget: float) -> Iterator[tuple[str, ...]]:
-    """Measures the comparison of two tensors."""
+    """Measures the comparison of two tensors: what a verdict needs, and all built-in comparators."""
+    table = plugin_table()
+    names = [plugin.name for plugin in table.of_kind("comparators", usable=True)]
+    every = [c for c in (table.get("comparators", name) for name in names) if isinstance(c, PairComparator)]
+
+    def compare(pair: Any) -> None:
+        measured = MeasuredPair(pair[0], pair[1])
+        for comparator in every:
+            comparator.compare_pair(measured)
+
     for size in SIZES:
         pairs = copies_of(np.random.default_rng(0).standard_normal((2, size)).astype(np.float32))
-        seconds = best_seconds(lambda pair: pair_measures(pair[0], pair[1]), pairs, budget)
-        yield (f"{size:,}", f"{seconds * 1e6:,.1f}", f"{8 * size / seconds / 1e9:.2f}")
+        cells = [f"{size:,}"]
+        for call in (lambda pair: pair_measures(pair[0], pair[1]), compare):
+            seconds = best_seconds(call, pairs, budget)
+            cells.append(f"{seconds * 1e6:,.1f} ({8 * size / seconds / 1e9:.1f})")
+        yield tuple(cells)
 
 
 def print_table(header: tuple[str, ...], lines: Iterator[tuple[str, ...]]) -> None:
@@ -120,7 +134,7 @@ def measure_all(seconds: float) -> None:
     print(f"kernels: {kernels.status()}; microseconds of processor time, best of many, one thread\n")
     print_table(("format", "elements", "plain read", *ASKED), rows(seconds))
     print()
-    print_table(("pair of float32, elements", "microseconds", "GB/s"), pair_rows(seconds))
+    print_table(("pair of float32, elements", "for the verdict (GB/s)", "all comparators (GB/s)"), pair_rows(seconds))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
-from msprobe.core.measures import pair_measures
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msprobe.core.measures import MeasuredPair, OfPair
 
 
-class L2Relative:
+class L2Relative(OfPair):
     """0 for equal values; +Inf when only the reference is all zeros, or non-finite elements are unlike.
 
     NaN when no element is finite. This is the error that verdicts are given on.
@@ -22,13 +18,13 @@ class L2Relative:
     formula = "||c - r|| / ||r||"
     source = "Normwise relative error; Higham, Accuracy and Stability of Numerical Algorithms, section 1.2."
 
-    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+    def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the relative L2 error over the elements that are finite on both sides."""
-        pair = pair_measures(candidate, reference)
-        if pair.nonfinite_differs:
+        measures = pair.measures
+        if measures.nonfinite_differs:
             return math.inf
-        if not pair.finite:
+        if not measures.finite:
             return math.nan
-        if pair.l2_difference == 0:
+        if measures.l2_difference == 0:
             return 0.0
-        return pair.l2_difference / pair.l2_reference if pair.l2_reference else math.inf
+        return measures.l2_difference / measures.l2_reference if measures.l2_reference else math.inf

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
-from msprobe.core.measures import pair_measures
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msprobe.core.measures import MeasuredPair, OfPair
 
 
-class MaxAbs:
+class MaxAbs(OfPair):
     """0 for equal values; +Inf when non-finite elements are unlike; NaN when no element is finite."""
 
     name = "max_abs"
@@ -19,9 +15,9 @@ class MaxAbs:
     formula = "max_i |c_i - r_i|"
     source = "The maximum norm; Golub and Van Loan, Matrix Computations, 4th ed., section 2.2."
 
-    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+    def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the largest absolute difference."""
-        pair = pair_measures(candidate, reference)
-        if pair.unlike:
+        measures = pair.measures
+        if measures.unlike:
             return math.inf
-        return pair.max_abs if pair.finite else math.nan
+        return measures.max_abs if measures.finite else math.nan

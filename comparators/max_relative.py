@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msprobe.core.measures import pair_blocks, pair_sums, relative_differences
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msprobe.core.measures import MeasuredPair, OfPair, relative_differences
 
 
-class MaxRelative:
+class MaxRelative(OfPair):
     """0 for equal values; +Inf when only the reference is 0 somewhere, or non-finite elements are unlike.
 
     NaN when no element is finite. Two zeros differ by 0.
@@ -24,13 +20,13 @@ class MaxRelative:
     formula = "max_i |c_i - r_i| / |r_i|"
     source = "Componentwise relative error; Higham, Accuracy and Stability of Numerical Algorithms, section 1.2."
 
-    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+    def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the largest relative difference."""
-        sums = pair_sums(candidate, reference)
+        sums = pair.sums
         if sums is not None and not sums.unlike:
             return sums.max_relative if sums.finite else math.nan
         largest = math.nan
-        for block in pair_blocks(candidate, reference):
+        for block in pair.blocks():
             if block.unlike:
                 return math.inf
             if block.difference.size:

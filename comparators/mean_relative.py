@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
-from msprobe.core.measures import pair_blocks, pair_sums, relative_differences
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msprobe.core.measures import MeasuredPair, OfPair, relative_differences
 
 
-class MeanRelative:
+class MeanRelative(OfPair):
     """0 for equal values; +Inf when only the reference is 0 somewhere, or non-finite elements are unlike.
 
     NaN when no element is finite. Two zeros differ by 0.
@@ -22,13 +18,13 @@ class MeanRelative:
     formula = "mean_i |c_i - r_i| / |r_i|"
     source = "Mean of the componentwise relative error; Higham, Accuracy and Stability, section 1.2."
 
-    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+    def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the mean relative difference over the elements that are finite on both sides."""
-        sums = pair_sums(candidate, reference)
+        sums = pair.sums
         if sums is not None and not sums.unlike:
             return sums.sum_relative / sums.finite if sums.finite else math.nan
         total, count = 0.0, 0
-        for block in pair_blocks(candidate, reference):
+        for block in pair.blocks():
             if block.unlike:
                 return math.inf
             total += float(relative_differences(block).sum())

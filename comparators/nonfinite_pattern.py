@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
-from msprobe.core.measures import pair_measures
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msprobe.core.measures import MeasuredPair, OfPair
 
 
-class NonfinitePattern:
+class NonfinitePattern(OfPair):
     """0 when NaN, +Inf and -Inf stand in the same places, 1 when they do nowhere; NaN for empty tensors."""
 
     name = "nonfinite_pattern"
@@ -19,7 +15,7 @@ class NonfinitePattern:
     formula = "share of elements that are NaN, +Inf, -Inf or finite on one side and not on the other"
     source = "IEEE 754-2019, section 7: what arises from invalid operations and overflow."
 
-    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+    def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the share of elements whose kind differs."""
-        pair = pair_measures(candidate, reference)
-        return pair.unlike / pair.elements if pair.elements else math.nan
+        measures = pair.measures
+        return measures.unlike / measures.elements if measures.elements else math.nan

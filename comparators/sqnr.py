@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
-from msprobe.core.measures import pair_measures
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msprobe.core.measures import MeasuredPair, OfPair
 
 
-class Sqnr:
+class Sqnr(OfPair):
     """+Inf for equal values; -Inf when only the reference is all zeros, or non-finite elements are unlike.
 
     NaN when both sides are all zeros and when no element is finite. 20 dB is one decimal digit.
@@ -22,13 +18,13 @@ class Sqnr:
     formula = "20 log10(||r|| / ||c - r||)"
     source = "Signal-to-quantization-noise ratio; Bennett, Spectra of Quantized Signals, Bell Syst. Tech. J., 1948."
 
-    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+    def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the ratio in decibels over the elements that are finite on both sides."""
-        pair = pair_measures(candidate, reference)
-        if pair.nonfinite_differs:
+        measures = pair.measures
+        if measures.nonfinite_differs:
             return -math.inf
-        if pair.l2_difference == 0:
-            return math.inf if pair.l2_reference else math.nan
-        if pair.l2_reference == 0:
+        if measures.l2_difference == 0:
+            return math.inf if measures.l2_reference else math.nan
+        if measures.l2_reference == 0:
             return -math.inf
-        return 20.0 * (math.log10(pair.l2_reference) - math.log10(pair.l2_difference))
+        return 20.0 * (math.log10(measures.l2_reference) - math.log10(measures.l2_difference))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msprobe.core.measures import pair_blocks, pair_sums
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msprobe.core.measures import TOLERANCES, MeasuredPair, OfPair
 
 
-class Within:
+class Within(OfPair):
     """1 when all elements agree; NaN for empty tensors.
 
     A zero in the reference agrees only with zero. Non-finite elements agree when they are alike.
@@ -27,13 +23,14 @@ class Within:
         self.tolerance = tolerance
         self.formula = f"share of i with |c_i - r_i| <= {tolerance:g} |r_i|"
 
-    def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float:
+    def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the share of elements that agree."""
-        sums = pair_sums(candidate, reference, tolerance=self.tolerance)
-        if sums is not None and candidate.size:
-            return (sums.alike + sums.within) / (sums.finite + sums.alike + sums.unlike)
+        sums = pair.sums
+        if sums is not None and self.tolerance in TOLERANCES and pair.candidate.size:
+            agreeing = sums.alike + sums.within[TOLERANCES.index(self.tolerance)]
+            return agreeing / (sums.finite + sums.alike + sums.unlike)
         agreeing = total = 0
-        for block in pair_blocks(candidate, reference):
+        for block in pair.blocks():
             close = np.abs(block.difference) <= self.tolerance * np.abs(block.reference)
             agreeing += block.alike + int(np.count_nonzero(close | (block.difference == 0)))
             total += block.size

@@ -1,4 +1,4 @@
-"""Walks over a pair of tensors block by block, so that measuring it takes little memory whatever its size.
+"""Measures a pair of tensors, in one pass over both where there are C kernels, else block by block in little memory.
 
 Both sides are compared element by element as float64, whatever formats they came in; complex numbers count as two real
 elements. A difference of integers is taken exactly before it is rounded. Elements that are not finite take part in no
@@ -7,6 +7,7 @@ arithmetic: they are *alike* when both sides hold NaN, or both the same infinity
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe.core.kernels.pairs import SMALLEST_EXPONENT, PairSums, measure_pair
+from msprobe.core.spacing import coarser_precision, format_of
 from msprobe.core.statistics import flat_blocks, real_elements
 
 Array = NDArray[Any]
@@ -25,6 +27,8 @@ Doubles = NDArray[np.float64]
 BLOCK: Final = 2**18
 #: Squares of numbers between these bounds neither overflow in a sum nor lose bits.
 SAFE: Final = (1e-140, 1e140)
+#: Relative tolerances for which every pass over a pair counts the elements that agree.
+TOLERANCES: Final = (1e-3, 5e-3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +70,68 @@ class PairMeasures:
     unlike: int
 
 
+class MeasuredPair:
+    """A pair of tensors of one shape that is read once for all that ask for a measure of it.
+
+    ``formats`` are the canonical names of the formats that the tensors were recorded in, which arrays cannot always
+    tell (bf16 is read as fp32); by default those of the arrays.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+
+    def __init__(self, candidate: Array, reference: Array, formats: tuple[str, str] | None = None) -> None:
+        _check_shapes(candidate, reference)
+        self.candidate, self.reference = candidate, reference
+        self.formats = formats or (format_of(candidate), format_of(reference))
+
+    @functools.cached_property
+    def sums(self) -> PairSums | None:
+        """All sums of the pair, with ``TOLERANCES``; None where only ``blocks`` can tell."""
+        coarser = coarser_precision(self.formats)
+        smallest = SMALLEST_EXPONENT if coarser is None else coarser[1]
+        return pair_sums(self.candidate, self.reference, smallest_exponent=smallest)
+
+    @functools.cached_property
+    def measures(self) -> PairMeasures:
+        """What the verdict needs to know."""
+        if self.sums is None:
+            return _measures_by_blocks(self.candidate, self.reference)
+        return _measures_of(self.sums)
+
+    def blocks(self) -> Iterator[Block]:
+        """Walks over the elements, where the sums are not enough."""
+        return pair_blocks(self.candidate, self.reference)
+
+
+class OfPair:
+    """Compares tensors by measures that comparators share; see ``core.protocols.PairComparator``."""
+
+    def compare_pair(self, pair: MeasuredPair) -> float:
+        """Gives the comparator's number for a pair."""
+        raise NotImplementedError
+
+    def compare(self, candidate: Array, reference: Array, formats: tuple[str, str] | None = None) -> float:
+        """Gives the number of two arrays alone."""
+        return self.compare_pair(MeasuredPair(candidate, reference, formats))
+
+
 def pair_measures(candidate: Array, reference: Array) -> PairMeasures:
     """Measures a pair of tensors of one shape in one go."""
-    sums = pair_sums(candidate, reference)
-    return _measures_by_blocks(candidate, reference) if sums is None else _measures_of(sums)
+    return MeasuredPair(candidate, reference).measures
 
 
 def pair_sums(
-    candidate: Array, reference: Array, *, tolerance: float = 0.0, smallest_exponent: int = SMALLEST_EXPONENT
+    candidate: Array,
+    reference: Array,
+    *,
+    tolerances: tuple[float, float] = TOLERANCES,
+    smallest_exponent: int = SMALLEST_EXPONENT,
 ) -> PairSums | None:
     """Lets the C kernel measure a pair; None where only ``pair_blocks`` can (``core.kernels.pairs``)."""
     _check_shapes(candidate, reference)
     sides = (np.ascontiguousarray(candidate), np.ascontiguousarray(reference))
-    return measure_pair(*sides, tolerance=tolerance, smallest_exponent=smallest_exponent)
+    return measure_pair(*sides, tolerances=tolerances, smallest_exponent=smallest_exponent)
 
 
 def _measures_of(sums: PairSums) -> PairMeasures:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from msprobe.core.alerts.findings import Finding
     from msprobe.core.alerts.view import StepView
     from msprobe.core.comparison import Comparison
+    from msprobe.core.measures import MeasuredPair
     from msprobe.core.options import RecordOptions
     from msprobe.core.sites import Form
 
@@ -34,6 +35,17 @@ class Comparator(Protocol):
     source: str
 
     def compare(self, candidate: NDArray[Any], reference: NDArray[Any]) -> float: ...
+
+
+@runtime_checkable
+class PairComparator(Comparator, Protocol):
+    """Derives its number from measures of a pair, taken once for all comparators in one pass over both tensors.
+
+    Where a comparator has ``compare_pair`` it is called in the place of ``compare``. ``core.measures.OfPair`` gives the
+    latter to a class that has the former.
+    """
+
+    def compare_pair(self, pair: MeasuredPair) -> float: ...
 
 
 @runtime_checkable

@@ -27,7 +27,7 @@ _MEASURE_RUNS: Final = (
 )
 _PAIR: Final = (
     "msprobe_pair",
-    (_POINTER, _INT, _POINTER, _INT, _LONG, ctypes.c_double, _LONG, _POINTER, _POINTER),
+    (_POINTER, _INT, _POINTER, _INT, _LONG, ctypes.c_double, ctypes.c_double, _LONG, _POINTER, _POINTER),
 )
 _VECTORS: Final = ("msprobe_vectors", (_POINTER, _INT, _LONG, _LONG, _POINTER, _POINTER))
 

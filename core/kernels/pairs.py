@@ -15,8 +15,8 @@ from msprobe.core.kernels.library import current
 Array = NDArray[Any]
 
 #: How many doubles and integers source/pair.c gives.
-_NUM_FLOATS: Final = 8
-_NUM_COUNTS: Final = 6
+_NUM_FLOATS: Final = 9
+_NUM_COUNTS: Final = 7
 #: Exponent of the smallest normal number of fp64.
 SMALLEST_EXPONENT: Final = -1022
 
@@ -25,14 +25,16 @@ SMALLEST_EXPONENT: Final = -1022
 class PairSums:
     """What one pass over a pair gives; all but counts are over the elements that are finite on both sides.
 
-    ``max_distance`` times 2^(p-1) is the largest difference in ulps of a format of p bits. ``within`` counts elements
-    whose difference is at most the tolerance times the reference's magnitude, and ``differing`` those that differ.
+    ``max_distance`` and ``sum_distance`` times 2^(p-1) are in ulps of a format of p bits. ``within`` counts, for either
+    tolerance, elements whose difference is at most that times the reference's magnitude; ``differing`` those that are
+    unequal.
     """
 
     max_difference: float
     max_relative: float
     max_distance: float
     sum_relative: float
+    sum_distance: float
     product: float
     squares_candidate: float
     squares_reference: float
@@ -41,7 +43,7 @@ class PairSums:
     alike: int
     unlike: int
     differing: int
-    within: int
+    within: tuple[int, int]
     signs_differ: bool
 
 
@@ -55,7 +57,11 @@ _results = _Results()
 
 
 def measure_pair(
-    candidate: Array, reference: Array, *, tolerance: float = 0.0, smallest_exponent: int = SMALLEST_EXPONENT
+    candidate: Array,
+    reference: Array,
+    *,
+    tolerances: tuple[float, float] = (0.0, 0.0),
+    smallest_exponent: int = SMALLEST_EXPONENT,
 ) -> PairSums | None:
     """Compares two arrays of one shape; None where the kernels cannot.
 
@@ -70,8 +76,8 @@ def measure_pair(
     pair = library.long_pair if count > LONG else library.pair
     addresses = [side.__array_interface__["data"][0] for side in (candidate, reference)]
     at = _results.addresses
-    if pair(addresses[0], forms[0][0], addresses[1], forms[1][0], count, tolerance, smallest_exponent, *at):
+    if pair(addresses[0], forms[0][0], addresses[1], forms[1][0], count, *tolerances, smallest_exponent, *at):
         return None
-    *counts, signs_differ = _results.counts.tolist()
-    fields: list[Any] = [*_results.floats.tolist(), *counts, bool(signs_differ)]
+    *counts, strict, loose, signs_differ = _results.counts.tolist()
+    fields: list[Any] = [*_results.floats.tolist(), *counts, (strict, loose), bool(signs_differ)]
     return PairSums(*fields)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msprobe.core.measures import PairMeasures, pair_measures
+from msprobe.core.measures import MeasuredPair, PairMeasures, pair_measures
 from msprobe.core.verdicts.table import PairTable, usable
 
 if TYPE_CHECKING:
@@ -80,9 +80,12 @@ def compare_columns(table: PairTable, comparators: Sequence[Any], progress: Prog
         if pair is None:
             continue
         formats = (str(table.candidate.dtype[row]), str(table.reference.dtype[row]))
+        measured = MeasuredPair(*pair, formats)
         for comparator in of_tensors:
-            more = {"formats": formats} if getattr(comparator, "wants_formats", False) else {}
-            found.fill(comparator, row, partial(comparator.compare, *pair, **more))
+            if hasattr(comparator, "compare_pair"):
+                found.fill(comparator, row, partial(comparator.compare_pair, measured))
+            else:
+                found.fill(comparator, row, partial(comparator.compare, *pair))
     return found
 
 

@@ -12,10 +12,11 @@ from msprobe.comparators.max_relative import MaxRelative
 from msprobe.comparators.mean_relative import MeanRelative
 from msprobe.comparators.nonfinite_pattern import NonfinitePattern
 from msprobe.comparators.sqnr import Sqnr
-from msprobe.comparators.ulp import Ulp
+from msprobe.comparators.ulp import Ulp, UlpMean
 from msprobe.comparators.within import WITHIN_1E_3, WITHIN_5E_3
-from msprobe.core.measures import BLOCK
-from msprobe.core.protocols import Comparator
+from msprobe.core import kernels
+from msprobe.core.measures import BLOCK, MeasuredPair
+from msprobe.core.protocols import Comparator, PairComparator
 
 ALL = [
     MaxAbs(),
@@ -24,6 +25,7 @@ ALL = [
     Cosine(),
     L2Relative(),
     Ulp(),
+    UlpMean(),
     WITHIN_1E_3,
     WITHIN_5E_3,
     Sqnr(),
@@ -38,6 +40,7 @@ SPECIAL = {
     "cosine": (math.nan, math.nan, math.nan, math.nan),
     "l2_relative": (math.nan, 0.0, math.inf, math.nan),
     "ulp": (math.nan, 0.0, math.inf, math.nan),
+    "ulp_mean": (math.nan, 0.0, math.inf, math.nan),
     "within_1e_3": (math.nan, 1.0, 0.0, 1.0),
     "within_5e_3": (math.nan, 1.0, 0.0, 1.0),
     "sqnr": (math.nan, math.nan, -math.inf, math.nan),
@@ -60,6 +63,23 @@ def test_it_keeps_the_promise_of_the_protocol(comparator):
     assert comparator.better in ("lower", "higher")
     assert comparator.formula
     assert comparator.source
+
+
+@pytest.mark.skipif(not kernels.available(), reason=f"kernels: {kernels.status()}")
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
+def test_all_of_them_take_their_numbers_from_one_pass(dtype):
+    rng = np.random.default_rng(0)
+    candidate, reference = ((rng.standard_normal(3000) * 50).astype(dtype) for _ in range(2))
+    alone = [comparator.compare(candidate, reference) for comparator in ALL]
+    pair = MeasuredPair(candidate, reference)
+    assert pair.sums is not None
+    if dtype[0] == "i":  # distances of integers are the differences themselves
+        alone = [value for comparator, value in zip(ALL, alone, strict=True) if "ulp" not in comparator.name]
+    else:
+        candidate[:] = reference  # whoever reads the tensors again sees equal ones
+    assert all(isinstance(comparator, PairComparator) for comparator in ALL)
+    taken = [c.compare_pair(pair) for c in ALL if dtype[0] != "i" or "ulp" not in c.name]
+    assert taken == alone
 
 
 @each

@@ -18,13 +18,14 @@ static inline double inverse_of_exponent(double value, int64_t smallest)
 
 static void pair(const double *x, const double *y, size_t count, struct pair_units units, struct pair_sums *sums)
 {
-    double high_x = 0, high_y = 0, high_difference = 0, high_relative = 0, high_distance = 0, sum_relative = 0;
+    double high_x = 0, high_y = 0, high_difference = 0, high_relative = 0, high_distance = 0, sum_relative = 0, sum_distance = 0;
     double product = 0, squares_x = 0, squares_y = 0, squares_difference = 0, absolute = 0;
-    double tolerance = units.tolerance;
-    int64_t differing = 0, within = 0, smallest = units.smallest_exponent;
+    double strict = units.tolerances[0], loose = units.tolerances[1];
+    int64_t differing = 0, within_strict = 0, within_loose = 0, smallest = units.smallest_exponent;
     uint64_t signs = 0;
 #pragma omp simd reduction(max : high_x, high_y, high_difference, high_relative, high_distance) reduction(| : signs) \
-    reduction(+ : sum_relative, product, squares_x, squares_y, squares_difference, absolute, differing, within)
+    reduction(+ : sum_relative, sum_distance, product, squares_x, squares_y, squares_difference, absolute, differing, \
+              within_strict, within_loose)
     for (size_t i = 0; i < count; i++) {
         double difference = fabs(x[i] - y[i]), size_x = fabs(x[i]), size_y = fabs(y[i]);
         double relative = difference == 0 ? 0 : difference / size_y;
@@ -35,17 +36,20 @@ static void pair(const double *x, const double *y, size_t count, struct pair_uni
         high_relative = relative > high_relative ? relative : high_relative;
         high_distance = distance > high_distance ? distance : high_distance;
         sum_relative += relative;
+        sum_distance += distance;
         absolute += size_x + size_y;
         product += x[i] * y[i];
         squares_x += size_x * size_x;
         squares_y += size_y * size_y;
         squares_difference += difference * difference;
         differing += difference != 0;
-        within += difference <= tolerance * size_y;
+        within_strict += difference <= strict * size_y;
+        within_loose += difference <= loose * size_y;
         signs |= word_of(x[i]) ^ word_of(y[i]);
     }
     *sums = (struct pair_sums){
-        high_x, high_y, high_difference, high_relative, high_distance, sum_relative, product, squares_x, squares_y,
-        squares_difference, absolute, differing, within, (int64_t)(signs >> 63),
+        high_x, high_y, high_difference, high_relative, high_distance, sum_relative, sum_distance, product,
+        squares_x, squares_y, squares_difference, absolute, differing, {within_strict, within_loose},
+        (int64_t)(signs >> 63),
     };
 }

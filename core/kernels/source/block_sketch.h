@@ -53,10 +53,11 @@ static inline __m512d eight_double(const double *x) { return _mm512_loadu_pd(x);
 #define DEFINE_GROUP(real) \
     static inline void project_group_##real(const real *x, uint64_t flips, double *row) \
     { \
-        const __m512d sign = _mm512_set1_pd(-0.0); \
+        const __m512i sign = _mm512_set1_epi64(INT64_MIN), all = _mm512_set1_epi64((long long)flips); \
         for (int i = 0; i < GROUP / 8; i++) { \
-            __m512d value = eight_##real(x + 8 * i); \
-            value = _mm512_mask_xor_pd(value, (__mmask8)(flips >> 8 * i), value, sign); \
+            __m512i flip = _mm512_sllv_epi64(all, _mm512_load_si512(lane_shifts + 8 * i)); \
+            __m512i bits = _mm512_castpd_si512(eight_##real(x + 8 * i)); \
+            __m512d value = _mm512_castsi512_pd(_mm512_ternarylogic_epi64(bits, flip, sign, 0x78)); \
             _mm512_storeu_pd(row + 8 * i, _mm512_add_pd(_mm512_loadu_pd(row + 8 * i), value)); \
         } \
     }

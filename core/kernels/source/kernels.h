@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* At the beginning of a line of the cache, as the widest loads and stores like it. */
+#define ALIGNED __attribute__((aligned(64)))
+
 #define EXPORTED __attribute__((visibility("default")))
 
 /* Squares of numbers between these are safe in float, where a block's largest magnitude is one. */
@@ -56,7 +59,7 @@ static inline void ask_ahead(struct ahead *ahead)
 /* The sketch while it grows (see block_sketch.h). */
 enum { SKETCH_SIZE = 8, GROUP = 64, ROWS = 8, DRAWS = 16 };
 struct projections {
-    double rows[ROWS][GROUP];
+    ALIGNED double rows[ROWS][GROUP];
     uint64_t draws, drawn_for; /* the rows of 16 groups; valid when drawn */
     int drawn;
 };
@@ -68,13 +71,13 @@ struct mixed {
 /* Sums over one block of a pair of tensors, x against y. */
 struct pair_sums {
     double high_x, high_y, high_difference, high_relative, high_distance; /* largest magnitudes */
-    double sum_relative, product, squares_x, squares_y, squares_difference, absolute;
-    int64_t differing, within, signs_differ;
+    double sum_relative, sum_distance, product, squares_x, squares_y, squares_difference, absolute;
+    int64_t differing, within[2], signs_differ;
 };
 
 /* What distances are measured in: see pair.c. */
 struct pair_units {
-    double tolerance;
+    double tolerances[2];
     int64_t smallest_exponent;
 };
 
@@ -89,7 +92,7 @@ struct loops {
     const char *name;
     void (*widen)(enum format format, const void *bits, size_t count, void *values);
     void (*sums)(int single, const void *values, size_t count, struct sums *sums);
-    void (*quick_sums)(const float *values, size_t count, struct ahead *ahead, struct sums *sums);
+    size_t (*quick_sums)(enum format format, const void *bits, size_t count, struct ahead *ahead, struct sums *sums);
     void (*finite_sums)(int single, const void *values, size_t count, void *cleaned, struct sums *sums);
     void (*centred)(int single, const void *values, size_t count, double mean, double *squares, double *rounding);
     void (*project)(int single, const void *values, size_t count, uint64_t position, struct ahead *ahead,

@@ -21,9 +21,9 @@ const struct nan_pattern nan_patterns[FORMATS] = {
 const int widths[FORMATS] = {8, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 8, 8};
 
 float values_of_8_bits[5][256];
-uint64_t column_keys[KEY_ROW];
+ALIGNED uint64_t column_keys[KEY_ROW];
 double lane_signs[SKETCH_SIZE][GROUP];
-uint64_t lane_shifts[GROUP];
+ALIGNED uint64_t lane_shifts[GROUP];
 
 static float value_of_8_bits(enum format format, int bits)
 {

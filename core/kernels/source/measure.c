@@ -73,11 +73,26 @@ struct state {
     int exact; /* the last block's squares were not safe in float */
     struct ahead ahead;
     struct projections *projections; /* of common blocks, and of those with values above LARGE */
-    double scratch[4][BLOCK];
+    ALIGNED double scratch[4][BLOCK];
 };
 
+/* A block of elements on its way: their bits, their values when they are needed, and those with 0 for what is not finite. */
+struct block {
+    const void *bits, *values, *finite;
+    size_t count;
+};
+
+static const void *values_of(struct state *state, struct block *block)
+{
+    if (!block->values) {
+        chosen_loops->widen(state->format, block->bits, block->count, state->scratch[0]);
+        block->values = state->scratch[0];
+    }
+    return block->values;
+}
+
 /* The sum of squared deviations of a block whose squares are safe; makes its sum exact where that needs it. */
-static double block_m2(int single, const void *values, size_t count, struct sums *sums, int64_t finite)
+static double block_m2(struct state *state, int single, struct block *block, struct sums *sums, int64_t finite)
 {
     double m2 = sums->squares - sums->sum * sums->sum / (double)finite, rounding;
     if (m2 >= (sums->quick ? QUICK_CANCELLATION : CANCELLATION) * sums->squares) return m2;
@@ -85,43 +100,45 @@ static double block_m2(int single, const void *values, size_t count, struct sums
         sums->sum = sums->low * (double)finite;
         return 0;
     }
-    chosen_loops->centred(single, values, count, sums->sum / (double)finite, &m2, &rounding);
+    const void *values = values_of(state, block);
+    chosen_loops->centred(single, values, block->count, sums->sum / (double)finite, &m2, &rounding);
     m2 -= rounding * rounding / (double)finite;
     if (sums->quick) sums->sum += rounding;
     return m2 > 0 ? m2 : 0;
 }
 
 /* Adds a block of doubles with values whose squares overflow or lose bits. */
-static void add_extreme(struct state *state, const double *values, size_t count, const struct sums *sums,
-                        int64_t finite, double peak)
+static void add_extreme(struct state *state, struct block *block, const struct sums *sums, int64_t finite, double peak)
 {
     double *scaled = state->scratch[2], cleaned[BLOCK];
     struct sums small;
-    for (size_t i = 0; i < count; i++) scaled[i] = values[i] / peak;
+    struct block of_scaled = {scaled, scaled, NULL, block->count};
+    size_t count = block->count;
+    for (size_t i = 0; i < count; i++) scaled[i] = ((const double *)block->values)[i] / peak;
     chosen_loops->finite_sums(0, scaled, count, cleaned, &small);
     double n = (double)finite;
     add_part(&state->extreme, (struct part){
         .finite = finite, .low = sums->low, .high = sums->high,
         .mean = small.sum / n * peak, .mean_abs = small.absolute / n * peak,
-        .m2 = block_m2(0, scaled, count, &small, finite) * peak * peak, .norm = sqrt(small.squares) * peak,
+        .m2 = block_m2(state, 0, &of_scaled, &small, finite) * peak * peak, .norm = sqrt(small.squares) * peak,
     });
 }
 
-static void add_statistics(struct state *state, const void *values, size_t count, struct sums *sums)
+static void add_statistics(struct state *state, struct block *block, struct sums *sums)
 {
     struct total *total = &state->total;
     state->counts[NANS] += sums->nans;
     state->counts[POS_INFS] += sums->pos_infs;
     state->counts[NEG_INFS] += sums->neg_infs;
     state->counts[ZEROS] += sums->zeros;
-    int64_t finite = (int64_t)count - sums->nans - sums->pos_infs - sums->neg_infs;
+    int64_t finite = (int64_t)block->count - sums->nans - sums->pos_infs - sums->neg_infs;
     if (!finite) return;
     double peak = larger(-sums->low, sums->high);
     if (peak != 0 && !(peak > SAFE_SMALLEST && peak < SAFE_LARGEST)) {
-        add_extreme(state, values, count, sums, finite, peak);
+        add_extreme(state, block, sums, finite, peak);
         return;
     }
-    double m2 = block_m2(state->single, values, count, sums, finite);
+    double m2 = block_m2(state, state->single, block, sums, finite);
     if (total->finite) {
         double apart = deviation(sums->sum / (double)finite, total->sum / (double)total->finite);
         m2 += apart * apart * ((double)total->finite / (double)(total->finite + finite)) * (double)finite;
@@ -180,44 +197,65 @@ static void add_keyed(struct state *state, const void *bits, const void *finite,
 
 static double peak_of(const struct sums *sums) { return larger(-sums->low, sums->high); }
 
-/* Sums a block; tells whether all of it is finite, and where not puts a copy with 0 for the others into `cleaned`. */
-static int sum_block(struct state *state, const void *values, size_t count, double *cleaned, struct sums *sums)
+static int is_quick(const struct sums *sums)
 {
-    double peak;
-    if (state->single && !state->exact) {
-        chosen_loops->quick_sums(values, count, &state->ahead, sums);
-        peak = peak_of(sums);
-        if (isfinite(sums->absolute)) {
-            if (!sums->quick || peak == 0 || (peak > QUICK_SMALLEST && peak < QUICK_LARGEST)) return 1;
-            state->exact = 1;
-        }
+    double peak = peak_of(sums);
+    return isfinite(sums->absolute) && (peak == 0 || (peak > QUICK_SMALLEST && peak < QUICK_LARGEST));
+}
+
+/* Adds the sums over the rest of a block to those over its beginning. */
+static void join_sums(struct sums *into, const struct sums *rest)
+{
+    into->low = smaller(into->low, rest->low);
+    into->high = larger(into->high, rest->high);
+    into->sum += rest->sum;
+    into->absolute += rest->absolute;
+    into->squares += rest->squares;
+    into->zeros += rest->zeros;
+}
+
+/* Sums a block in float; tells whether that is good enough. */
+static int sum_quickly(struct state *state, struct block *block, struct sums *sums)
+{
+    struct sums rest;
+    size_t count = block->count;
+    size_t done = chosen_loops->quick_sums(state->format, block->bits, count, &state->ahead, sums);
+    if (!done || !is_quick(sums)) return 0;
+    if (done < count) {
+        chosen_loops->sums(1, (const float *)values_of(state, block) + done, count - done, &rest);
+        join_sums(sums, &rest);
     }
-    if (!state->single || state->exact) chosen_loops->sums(state->single, values, count, sums);
-    int is_finite = isfinite(sums->absolute);
-    if (!is_finite) chosen_loops->finite_sums(state->single, values, count, cleaned, sums);
-    peak = peak_of(sums);
+    return is_quick(sums);
+}
+
+/* Sums a block, and finds its finite values where there are others. */
+static void sum_block(struct state *state, struct block *block, struct sums *sums)
+{
+    if (state->single && !state->exact && sum_quickly(state, block, sums)) return;
+    const void *values = values_of(state, block);
+    chosen_loops->sums(state->single, values, block->count, sums);
+    if (!isfinite(sums->absolute)) {
+        chosen_loops->finite_sums(state->single, values, block->count, state->scratch[1], sums);
+        block->finite = state->scratch[1];
+    }
+    double peak = peak_of(sums);
     state->exact = !(peak > QUICK_SMALLEST && peak < QUICK_LARGEST);
-    return is_finite;
 }
 
 static void add_block(struct state *state, const void *bits, size_t count)
 {
-    const void *finite = bits;
+    struct block block = {bits, state->format == FP32 || state->format == FP64 ? bits : NULL, NULL, count};
     int is_large = 0, may_be_nan = 1;
     if (state->what & (STATISTICS | SKETCH)) {
         struct sums sums;
-        const void *values = bits;
-        if (state->format != FP32 && state->format != FP64) {
-            chosen_loops->widen(state->format, bits, count, state->scratch[0]);
-            values = state->scratch[0];
-        }
-        may_be_nan = !sum_block(state, values, count, state->scratch[1], &sums);
-        finite = may_be_nan ? state->scratch[1] : values;
-        if (state->what & STATISTICS) add_statistics(state, values, count, &sums);
+        sum_block(state, &block, &sums);
+        may_be_nan = block.finite != NULL;
+        if (state->what & STATISTICS) add_statistics(state, &block, &sums);
         is_large = sums.low <= sums.high && peak_of(&sums) > LARGE;
     }
-    if (state->what & CHECKSUMS && may_be_nan) bits = canonical_bits(state, bits, count);
-    if (state->what & (CHECKSUMS | SKETCH)) add_keyed(state, bits, finite, count, is_large);
+    if (state->what & CHECKSUMS && may_be_nan) block.bits = canonical_bits(state, bits, count);
+    if (state->what & SKETCH && !block.finite) block.finite = values_of(state, &block);
+    if (state->what & (CHECKSUMS | SKETCH)) add_keyed(state, block.bits, block.finite, count, is_large);
 }
 
 /* ---- results ---- */
@@ -286,7 +324,7 @@ static void look_ahead(struct state *state, const char *at, int64_t count)
 
 static void measure_walk(struct walk *walk, struct state *state)
 {
-    double gathered[BLOCK];
+    ALIGNED double gathered[BLOCK];
     int64_t left = 1;
     int contiguous = walk->dimensions == 1 && walk->strides[0] == walk->width;
     for (int i = 0; i < walk->dimensions; i++) left *= walk->shape[i];

@@ -9,8 +9,11 @@
 #include <string.h>
 
 /* Order of a result's doubles and integers; core/kernels/pairs.py has the same. */
-enum { MAX_DIFFERENCE, MAX_RELATIVE, MAX_DISTANCE, SUM_RELATIVE, PRODUCT, SQUARES_X, SQUARES_Y, SQUARES_DIFFERENCE };
-enum { FINITE, ALIKE, UNLIKE, DIFFERING, WITHIN, SIGNS_DIFFER };
+enum {
+    MAX_DIFFERENCE, MAX_RELATIVE, MAX_DISTANCE, SUM_RELATIVE, SUM_DISTANCE, PRODUCT, SQUARES_X, SQUARES_Y,
+    SQUARES_DIFFERENCE
+};
+enum { FINITE, ALIKE, UNLIKE, DIFFERING, WITHIN, WITHIN_LOOSE, SIGNS_DIFFER };
 
 static int is_unsafe(double high) { return high != 0 && !(high > SAFE_SMALLEST && high < SAFE_LARGEST); }
 
@@ -45,23 +48,25 @@ static int add_block(double *x, double *y, size_t count, struct pair_units units
     floats[MAX_RELATIVE] = larger(floats[MAX_RELATIVE], sums.high_relative);
     floats[MAX_DISTANCE] = larger(floats[MAX_DISTANCE], sums.high_distance);
     floats[SUM_RELATIVE] += sums.sum_relative;
+    floats[SUM_DISTANCE] += sums.sum_distance;
     floats[PRODUCT] += sums.product;
     floats[SQUARES_X] += sums.squares_x;
     floats[SQUARES_Y] += sums.squares_y;
     floats[SQUARES_DIFFERENCE] += sums.squares_difference;
     counts[FINITE] += (int64_t)count - others;
     counts[DIFFERING] += sums.differing;
-    counts[WITHIN] += sums.within - others;
+    for (int i = 0; i < 2; i++) counts[WITHIN + i] += sums.within[i] - others;
     counts[SIGNS_DIFFER] |= sums.signs_differ;
     return 0;
 }
 
 /* Measures `count` pairs of elements; not 0 where this cannot. Integers of 64 bits would lose bits as doubles. */
 EXPORTED int msprobe_pair(const void *candidate, int candidate_format, const void *reference, int reference_format,
-                          int64_t count, double tolerance, int64_t smallest_exponent, double *floats, int64_t *counts)
+                          int64_t count, double strict, double loose, int64_t smallest_exponent, double *floats,
+                          int64_t *counts)
 {
     double x[BLOCK], y[BLOCK];
-    struct pair_units units = {tolerance, smallest_exponent};
+    struct pair_units units = {{strict, loose}, smallest_exponent};
     if (candidate_format < 0 || candidate_format >= INT64 || reference_format < 0 || reference_format >= INT64) return 1;
     memset(floats, 0, (SQUARES_DIFFERENCE + 1) * sizeof *floats);
     memset(counts, 0, (SIGNS_DIFFER + 1) * sizeof *counts);
