@@ -107,6 +107,11 @@ class MeasuredPair:
 class OfPair:
     """Compares tensors by measures that comparators share; see ``core.protocols.PairComparator``."""
 
+    name: str
+    better: str
+    formula: str
+    source: str
+
     def compare_pair(self, pair: MeasuredPair) -> float:
         """Gives the comparator's number for a pair."""
         raise NotImplementedError
