@@ -77,6 +77,22 @@ class ClassRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """A node of the candidate, with all below it, is not the node of the reference, nor any below that.
+
+    Speaks against whatever would pair them by itself: names, content, structure. Both paths use the same placeholders.
+    """
+
+    candidate: str
+    reference: str
+    where: str
+
+    def swapped(self) -> Apart:
+        """Gives the rule read from the other side."""
+        return Apart(self.reference, self.candidate, self.where)
+
+
+@dataclass(frozen=True, slots=True)
 class Translation:
     """What the mapping says of one path: its name on the other side, or that it is ignored, and by which rule."""
 
@@ -93,11 +109,13 @@ class Mapping:
         source: str,
         *,
         class_rules: Iterable[ClassRule] = (),
+        aparts: Iterable[Apart] = (),
         tokens: tuple[str, str] = ("", ""),
     ) -> None:
         self.source = source
         self.rules = tuple(rules)
         self.class_rules = tuple(class_rules)
+        self.aparts = tuple(aparts)
         #: How rows of activations are laid out on either side: "padded", "packed" or "".
         self.tokens = tokens
         self._exact: dict[str, list[Rule]] = {}
@@ -112,7 +130,8 @@ class Mapping:
     def swapped(self) -> Mapping:
         """Gives the mapping from the reference to the candidate."""
         rules, class_rules = [r.swapped() for r in self.rules], [r.swapped() for r in self.class_rules]
-        return Mapping(rules, self.source, class_rules=class_rules, tokens=self.tokens[::-1])
+        aparts = [apart.swapped() for apart in self.aparts]
+        return Mapping(rules, self.source, class_rules=class_rules, aparts=aparts, tokens=self.tokens[::-1])
 
     def translate(self, path: str, class_name: str = "") -> Translation | None:
         """Gives the name that a candidate's node has on the other side; None where no rule of one path speaks of it."""
@@ -152,6 +171,9 @@ class Mapping:
             MappingError: A rule matches no node of the candidate, or its other side no node of the reference.
         """
         sides = (_module_names(candidate_paths), _module_names(reference_paths))
+        for apart in self.aparts:
+            _check_path(apart.candidate, "candidate", sides[0], sides[1], apart.where)
+            _check_path(apart.reference, "reference", sides[1], sides[0], apart.where)
         for rule in self.rules:
             if rule.ignores:
                 self._check_ignored(rule, *sides)

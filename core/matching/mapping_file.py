@@ -11,7 +11,7 @@ from typing import Any
 
 from msprobe.core.documents import Document, read_document
 from msprobe.core.errors import ConfigError, MappingError
-from msprobe.core.matching.mapping import PLACEHOLDER, ClassRule, Mapping, Rule, hint
+from msprobe.core.matching.mapping import PLACEHOLDER, Apart, ClassRule, Mapping, Rule, hint
 from msprobe.core.matching.names import normalise
 from msprobe.core.matching.transforms import CONCAT, INTERLEAVE, Transform
 
@@ -19,7 +19,7 @@ Keys = tuple["str | int", ...]
 
 _TOP_KEYS = {"version", "candidate", "reference", "rules", "tokens"}
 _SIDE_KEYS = {"framework", "model"}
-_RULE_KEYS = {"candidate", "reference", "combine", "class", "children", "ignore", "confidence"}
+_RULE_KEYS = {"candidate", "reference", "combine", "class", "children", "ignore", "apart", "confidence"}
 _COMBINE_KEYS = {"concat", "split", "interleave", "transpose", "reshape", "of"}
 _TOKEN_LAYOUTS = ("padded", "packed")
 _KINDS = ("parameters", "activations", "all")
@@ -64,7 +64,9 @@ class _Reader:
         plain = [rule for rule in made if isinstance(rule, Rule)]
         _check_unique(plain)
         by_class = [rule for rule in made if isinstance(rule, ClassRule)]
-        return Mapping(plain, str(self._document.path), class_rules=by_class, tokens=self._tokens(content))
+        aparts = [rule for rule in made if isinstance(rule, Apart)]
+        source, tokens = str(self._document.path), self._tokens(content)
+        return Mapping(plain, source, class_rules=by_class, aparts=aparts, tokens=tokens)
 
     def _wrong(self, keys: Keys, text: str) -> MappingError:
         return MappingError(f"{self._document.where(*keys)}: {text}")
@@ -94,7 +96,7 @@ class _Reader:
 
     # -- rules
 
-    def _rule(self, item: Any, keys: Keys) -> Rule | ClassRule:
+    def _rule(self, item: Any, keys: Keys) -> Rule | ClassRule | Apart:
         if not isinstance(item, dict):
             raise self._wrong(keys, "a rule holds 'candidate' and 'reference', or 'ignore'.")
         self._check_keys(item, _RULE_KEYS, keys)
@@ -103,6 +105,8 @@ class _Reader:
             if len(item) > 1:
                 raise self._wrong(keys, "a rule with 'ignore' holds nothing else.")
             return Rule((self._name(item["ignore"], (*keys, "ignore")),), (), where)
+        if "apart" in item:
+            return self._apart(item, (*keys, "apart"))
         classes = self._classes(item.get("class"), (*keys, "class"))
         if "children" in item:
             return self._class_rule(item, classes, keys)
@@ -118,6 +122,14 @@ class _Reader:
             way_out = "say how, for example 'combine: {concat: -1}'"
             raise self._wrong(keys, f"several nodes are one node here, but the rule lacks 'combine': {way_out}.")
         return Rule(sides[0], sides[1], where, transform, classes, self._confidence(item, keys))
+
+    def _apart(self, item: dict[Any, Any], keys: Keys) -> Apart:
+        table = item["apart"]
+        if len(item) > 1 or not isinstance(table, dict) or set(table) != {"candidate", "reference"}:
+            raise self._wrong(keys, "'apart' stands alone and names two nodes: {candidate: path, reference: path}.")
+        candidate, reference = (self._name(table[side], (*keys, side)) for side in ("candidate", "reference"))
+        self._check_placeholders([(candidate,), (reference,)], keys)
+        return Apart(candidate, reference, self._document.where(*keys))
 
     def _confidence(self, item: dict[Any, Any], keys: Keys) -> float:
         value = item.get("confidence", 1.0)

@@ -56,12 +56,19 @@ class Matcher:
         self.by_normal_path = _unique({index: normalise(node.path) for index, node in enumerate(reference)})
         self.children = (_children(candidate), _children(reference))
         self.parents = (_parent_indices(candidate), _parent_indices(reference))
+        self._apart: dict[int, set[int]] = {}
 
     # -- what is paired
 
+    def keep_apart(self, candidates: Iterable[int], references: Iterable[int]) -> None:
+        """Forbids that any of these nodes be paired with any of those."""
+        forbidden = set(references)
+        for candidate in candidates:
+            self._apart.setdefault(candidate, set()).update(forbidden)
+
     def pair(self, candidate: int, reference: int, reason: Reason) -> bool:
-        """Pairs two nodes that are both free, and tells whether they were."""
-        if not self.is_free(candidate) or self.taken[reference]:
+        """Pairs two nodes that are both free and not kept apart, and tells whether they were."""
+        if not self.is_free(candidate) or self.taken[reference] or reference in self._apart.get(candidate, ()):
             return False
         self.pairs.partner[candidate] = reference
         self.pairs.reasons[candidate] = reason

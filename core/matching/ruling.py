@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from msprobe.core.errors import MappingError
 from msprobe.core.matching.combined import NodeGroup
-from msprobe.core.matching.mapping import Mapping, Rule, fill, pattern, specificity
+from msprobe.core.matching.mapping import Apart, Mapping, Rule, fill, pattern, specificity
 from msprobe.core.matching.names import normalise, split_operator
 from msprobe.core.matching.reasons import BY_NAME, BY_NORMALISED_NAME, BY_RELATIVE_NAME, by_rule
 from msprobe.core.sites import Node, NodeKind
@@ -36,6 +37,8 @@ class _Ruler:
 
     def apply(self) -> None:
         self._ignore()
+        for apart in self._mapping.aparts:
+            self._keep_apart(apart)
         renames = self._renames()
         for group, rule in self._groups():
             own = renames.get(group.whole) if group.side == 1 else None
@@ -52,6 +55,20 @@ class _Ruler:
         if self._mapping.class_rules:
             self._by_class()
         self._operators_of_groups()
+
+    def _keep_apart(self, apart: Apart) -> None:
+        """Forbids the pairs of a rule: for each value of its placeholders, all below one with all below the other."""
+        below = []
+        for nodes, path in ((self._matcher.candidate, apart.candidate), (self._matcher.reference, apart.reference)):
+            compiled = re.compile(rf"(?:{pattern(path).pattern})(?=$|[./])")
+            found: dict[tuple[str, ...], list[int]] = {}
+            for index, node in enumerate(nodes):
+                match = compiled.match(normalise(node.path))
+                if match:
+                    found.setdefault(tuple(value for _, value in sorted(match.groupdict().items())), []).append(index)
+            below.append(found)
+        for key, candidates in below[0].items():
+            self._matcher.keep_apart(candidates, below[1].get(key, ()))
 
     # -- rules of one path
 
