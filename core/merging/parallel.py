@@ -93,19 +93,23 @@ def meshes_of(run: Run, parallel: Parallel | None = None) -> dict[int, Mesh]:
         LayoutError: Neither says anything, or sizes do not fit the number of ranks.
     """
     meshes = {rank: recorded_mesh(run, rank) for rank in run.ranks}
-    if not any(meshes.values()):
+    if not any(meshes.values()) and not is_alone(run):
         if parallel is not None and parallel.sizes:
             return _counted(run, parallel)
-        if len(run.ranks) > 1:
-            raise LayoutError(
-                f"{run.path}: nothing tells how the work was spread over its {len(run.ranks)} ranks. "
-                "Say it, for example --tp 2 --dp 4, or record again with mesh='dp=4,tp=2'."
-            )
+        raise LayoutError(
+            f"{run.path}: nothing tells how the work was spread over its {len(run.ranks)} ranks. "
+            "Say it, for example --tp 2 --dp 4, or record again with mesh='dp=4,tp=2'."
+        )
     if len({frozenset(mesh) for mesh in meshes.values()}) > 1:
         raise LayoutError(
             f"{run.path}: its ranks describe different meshes; record again with mesh= set to the one that it is."
         )
     return meshes
+
+
+def is_alone(run: Run) -> bool:
+    """Tells whether a run was of one rank."""
+    return len(run.ranks) == 1 and run.rank(run.ranks[0]).info.world_size == 1
 
 
 def recorded_mesh(run: Run, rank: int) -> Mesh:

@@ -36,6 +36,19 @@ class Provenance:
     parts: tuple[Part, ...]
     reason: str = ""
 
+    def words(self) -> str:
+        """Words it: ``join of ranks 0, 1; replicas on ranks 2, 3``."""
+        if self.reason:
+            return f"not known: {self.reason}"
+        kept, replicas = ([part.rank for part in self.parts if part.use == use] for use in ("kept", "replica"))
+        how = {"alone": "taken from", "join": "join of", "sum": "sum of", "mean": "mean of"}[self.how]
+        told = f"{how} {_ranks(kept)}"
+        return f"{told}; replicas on {_ranks(replicas)}" if replicas else told
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
 
 def provenance_of(merged: MergedRank, index: int) -> Provenance:
     """Says what record ``index`` was made from."""

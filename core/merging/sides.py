@@ -10,7 +10,7 @@ from msprobe.core.comparison import Finding
 from msprobe.core.errors import LayoutError
 from msprobe.core.matching.rows import match_rows
 from msprobe.core.merging.across import Hubs, link_ranks
-from msprobe.core.merging.parallel import Parallel, meshes_of
+from msprobe.core.merging.parallel import Parallel, is_alone, meshes_of
 from msprobe.core.merging.reductions import check_reductions
 from msprobe.core.merging.replica_findings import Bar, replica_findings
 from msprobe.core.merging.replicas import pairs_of, show_worst
@@ -55,7 +55,7 @@ def bring_together(
     if merge is False:
         return sides, ()
     meshes = [_mesh(run, given, must=bool(merge)) for run, given in zip(sides, parallel, strict=True)]
-    alone = [_is_alone(run) for run in sides]
+    alone = [is_alone(run) for run in sides]
     if not merge:
         if all(alone) or (candidate.ranks == reference.ranks and meshes[0] == meshes[1]):
             return sides, ()
@@ -71,7 +71,7 @@ def bring_together(
 
 def like(run: Run, side: AnyRun) -> AnyRun:
     """Gives a further run as one whole where the side that it is compared with is."""
-    return MergedRun(run) if isinstance(side, MergedRun) and not _is_alone(run) else run
+    return MergedRun(run) if isinstance(side, MergedRun) and not is_alone(run) else run
 
 
 def place_of(rank: AnyRank) -> str:
@@ -105,10 +105,6 @@ def check_ranks(name: str, run: AnyRun, constants: Constants, bar: Bar) -> list[
 
 
 _HOW = "To compare it as a whole, say so: --tp 2 --dp 4, or mesh='dp=4,tp=2' when recording."
-
-
-def _is_alone(run: Run) -> bool:
-    return len(run.ranks) == 1 and run.rank(run.ranks[0]).info.world_size == 1
 
 
 def _mesh(run: Run, parallel: Parallel | None, *, must: bool) -> dict[int, Mesh] | None:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.dtypes import unit_roundoff
-from msprobe.core.graph import EdgeSource
 from msprobe.core.merging.assembling import assemble, assemble_rows, assemble_vectors
+from msprobe.core.merging.graph import MergedGraph
 from msprobe.core.merging.grouping import Members, group_members
-from msprobe.core.merging.identity import WholeCatalogue, unite
 from msprobe.core.merging.order import execution_order
 from msprobe.core.merging.planning import Mesh, Planner, Rules
 from msprobe.core.merging.provenance import Provenance, provenance_of
@@ -24,13 +23,12 @@ from msprobe.core.merging.records import Combiner, used_members
 from msprobe.core.merging.reductions import NO_REDUCTIONS, NOT_REDUCED, Reductions, find_reductions, settle_terms
 from msprobe.core.merging.replicas import Differing, find_differing, replicas_of
 from msprobe.core.run import tables
-from msprobe.core.run.batch import Event, Fact, RankInfo
-from msprobe.core.run.catalogue import SiteTable
-from msprobe.core.sites import Form, Node
+from msprobe.core.sites import Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from msprobe.core.merging.identity import WholeCatalogue
     from msprobe.core.merging.plans import Plan
     from msprobe.core.run.reader import RankRun, Run
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 NOT_KNOWN = "not known: "
 
 
-class MergedRank:
+class MergedRank(MergedGraph):
     """All ranks of a run as one. Reads like a ``RankRun``."""
 
     def __init__(
@@ -48,10 +46,9 @@ class MergedRank:
         meshes: Mapping[int, Mesh],
         rules: Callable[[WholeCatalogue], Rules] | None = None,
     ) -> None:
+        super().__init__([run.rank(number) for number in run.ranks], run.ranks)
         self.path = run.path
-        self.numbers = run.ranks
         self.meshes = meshes
-        self.ranks = [run.rank(number) for number in run.ranks]
         self._rules_of = rules
         self._shapes: dict[int, tuple[int, ...]] = {}
         #: Rows of ``members`` that stand in for others: replicas that differ from what is kept of them.
@@ -59,96 +56,6 @@ class MergedRank:
         #: What made a whole of partial gradients whose operation was not recorded: a factor by row; NaN: not known.
         self._settled: dict[int, float] = {}
         self.reductions: Reductions = NO_REDUCTIONS
-
-    # --- the catalogue
-
-    @cached_property
-    def catalogue(self) -> WholeCatalogue:
-        """Nodes and sites of the whole model."""
-        return unite(self.ranks, self.numbers)
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes by number."""
-        return tuple(self.catalogue.nodes)
-
-    @property
-    def node_paths(self) -> list[str]:
-        """Paths of the nodes by number."""
-        return [node.path for node in self.catalogue.nodes]
-
-    @cached_property
-    def sites(self) -> SiteTable:
-        """The sites by number, as columns."""
-        numbers = {node.path: number for number, node in enumerate(self.catalogue.nodes)}
-        keys = self.catalogue.sites
-        argument = np.empty(len(keys), object)
-        argument[:] = [key[3] for key in keys]
-        return SiteTable(
-            node=np.array([numbers[key[0]] for key in keys], dtype=np.int32),
-            direction=np.array([key[1] for key in keys], dtype=np.uint8),
-            role=np.array([key[2] for key in keys], dtype=np.uint8),
-            argument=argument,
-            call=np.array([key[4] for key in keys], dtype=np.int32),
-            stack=np.full(len(keys), -1, dtype=np.int32),
-            node_paths=self.node_paths,
-        )
-
-    @property
-    def stacks(self) -> list[tuple[str, ...]]:
-        """The call stacks; each rank keeps its own."""
-        return []
-
-    @cached_property
-    def _edge_table(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        pairs = [self.catalogue.links]
-        kinds = [np.full(len(self.catalogue.links), list(EdgeSource).index(EdgeSource.IDENTITY), dtype=np.uint8)]
-        for rank, numbers in zip(self.ranks, self.catalogue.site_numbers, strict=True):
-            if len(rank.edges):
-                pairs.append(numbers[rank.edges])
-                kinds.append(rank.edges_known_by)
-        every, known_by = np.concatenate(pairs), np.concatenate(kinds)
-        _, first = np.unique(every, axis=0, return_index=True)
-        first.sort()
-        return every[first], known_by[first]
-
-    @property
-    def edges(self) -> NDArray[np.int64]:
-        """Source and target site of each data-flow edge, shape (n, 2)."""
-        return self._edge_table[0]
-
-    @property
-    def edges_known_by(self) -> NDArray[np.uint8]:
-        """How each edge is known, as a position in ``tuple(EdgeSource)``."""
-        return self._edge_table[1]
-
-    # --- what is no tensor
-
-    @property
-    def info(self) -> RankInfo:
-        """The one rank that all are seen as."""
-        return replace(self.ranks[0].info, rank=0, world_size=1, mesh={})
-
-    @cached_property
-    def facts(self) -> list[Fact]:
-        """What is no tensor; of a fact that several ranks recorded, the lowest rank's."""
-        found: dict[tuple[int, int, int, str, str], Fact] = {}
-        for rank, numbers in zip(self.ranks, self.catalogue.node_numbers, strict=True):
-            for fact in rank.facts:
-                node = int(numbers[fact.node]) if fact.node >= 0 else -1
-                key = (fact.step, fact.micro_step, node, fact.kind, fact.name)
-                found.setdefault(key, Fact(fact.step, fact.micro_step, node, fact.kind, fact.name, fact.value))
-        return sorted(found.values(), key=lambda fact: (fact.step, fact.micro_step))
-
-    @cached_property
-    def events(self) -> list[Event]:
-        """What happened to the recording; equal events of several ranks once, with their counts added."""
-        counts: dict[tuple[str, str, int, str], int] = {}
-        for rank in self.ranks:
-            for event in rank.events:
-                key = (event.kind, event.message, event.step, event.node)
-                counts[key] = counts.get(key, 0) + event.count
-        return [Event(*key, count) for key, count in counts.items()]
 
     # --- records
 
@@ -304,6 +211,11 @@ class MergedRank:
         members = self._ordered[0]
         return self.ranks[int(members.rank[member])].tensor(int(members.row[member]))
 
+    def member_bits(self, member: int) -> tuple[str, NDArray[np.uint8]] | None:
+        """Gives format and exact bytes of one rank's values, a row of ``members``; None when they were not saved."""
+        members = self._ordered[0]
+        return self.ranks[int(members.rank[member])].tensor_bits(int(members.row[member]))
+
     @property
     def places(self) -> NDArray[np.int64]:
         """The row of ``records`` of each whole, by its number in ``members``."""
@@ -346,6 +258,12 @@ class MergedRank:
         whole = int(order[index])
         return self.plans[int(members.plan[whole])], int(members.starts[whole])
 
+    def kept_members(self, index: int) -> tuple[Plan, list[int]]:
+        """Gives the plan of record ``index``, and the rows of ``members`` that it is made of, in the plan's order."""
+        plan, start = self.whole(index)
+        members = [start + k.member for k in plan.kept]
+        return plan, [self._instead.get(member, member) for member in members]
+
     def provenance(self, index: int) -> Provenance:
         """Says what record ``index`` was made from."""
         return provenance_of(self, index)
@@ -354,15 +272,15 @@ class MergedRank:
         """Gives the values of record ``index``, put together from its parts; None where one was not saved."""
         if self.records["tensor"][index] < 0:
             return None
-        plan, start = self.whole(int(self.records["tensor"][index]))
-        parts = [self._part(start + k.member, factor) for k, factor in zip(plan.kept, plan.undone, strict=True)]
+        plan, members = self.kept_members(index)
+        parts = [self._part(member, factor) for member, factor in zip(members, plan.undone, strict=True)]
         if any(part is None for part in parts):
             return None
         made = assemble(plan, [part for part in parts if part is not None])
         return made * self._settled[index] if index in self._settled else made
 
     def _part(self, member: int, undone: float) -> NDArray[Any] | None:
-        values = self.member_tensor(self._instead.get(member, member))
+        values = self.member_tensor(member)
         return values if values is None or undone == 1.0 else values * undone
 
     def content_vectors(self, index: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
@@ -379,9 +297,8 @@ class MergedRank:
 
     def _read_parts(self, index: int, read: Callable[[RankRun, int], Any]) -> tuple[Plan, list[Any] | None]:
         """Reads something of all kept parts of a record; None where a part lacks it."""
-        plan, start = self.whole(index)
+        plan, places = self.kept_members(index)
         members = self._ordered[0]
-        places = [start + k.member for k in plan.kept]
         parts = [read(self.ranks[int(members.rank[at])], int(members.row[at])) for at in places]
         return plan, None if any(part is None for part in parts) else parts
 

@@ -139,6 +139,11 @@ class RankRun:
         return self._segments[-1].rank
 
     @property
+    def what(self) -> frozenset[str]:
+        """What was kept of each tensor, over all (re)starts."""
+        return frozenset().union(*(segment.what for segment in self._segments))
+
+    @property
     def headers(self) -> tuple[RunHeader, ...]:
         """The header of each (re)start."""
         return tuple(segment.header for segment in self._segments)

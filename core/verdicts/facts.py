@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from msprobe.core.matching.views import RankView
     from msprobe.core.verdicts.table import RankMatch
 
+#: Kinds of facts that tell how the work was spread over ranks; they explain nothing.
+_OF_RANKS = frozenset({"parallel", "merged"})
+
 #: What differs between any two runs and explains nothing.
 _ALWAYS_DIFFERS = frozenset({"start_time", "pid", "host", "hostname", "out", "path", "run", "time"})
 
@@ -90,7 +93,7 @@ def differing_facts(tables: Sequence[FactTable]) -> list[ContextDifference]:
     for table in tables:
         for key in {**table.candidate, **table.reference}:
             place, kind, name = key
-            if name in _ALWAYS_DIFFERS or key in found:
+            if name in _ALWAYS_DIFFERS or kind in _OF_RANKS or key in found:
                 continue
             differing = _first_difference(table.candidate.get(key, []), table.reference.get(key, []))
             if differing is not None:
