@@ -24,6 +24,8 @@ COMMANDS: dict[str, str] = {
     "view": "show two runs side by side in the browser",
     "scan": "find what is wrong in one run, without a reference",
     "info": "show what a run holds, or in what the circumstances of two runs differ",
+    "events": "show alerts and what happened to a recording, also while it runs",
+    "ctl": "start, stop or change a recording that runs",
     "plugins": "list adapters, comparators and visualizers, and what they lack",
     "demo": "record two small trainings, one with a bug, and find it",
 }
