@@ -212,10 +212,10 @@ def train(
     rates = [group["lr"] for group in optimizer.param_groups]
     scaler = torch.amp.GradScaler("cpu", enabled=recipe.half, init_scale=2.0**22, growth_interval=60)
     anomaly = make(model, at, random.Random(seed))
-    probe = msprobe.monitor(model, optimizer, out=out, **options) if out is not None else None
+    probe: Any = msprobe.monitor(model, optimizer, out=out, **options) if out is not None else None
     data = batches(model, seed)
     for step in range(steps):
-        anomaly.begin(step, optimizer)
+        anomaly.begin(probe.recorder.step if probe is not None else step, optimizer)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * recipe.schedule(step / steps) * getattr(anomaly, "rate", 1.0)
         for _ in range(recipe.accumulate):

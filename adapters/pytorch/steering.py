@@ -39,7 +39,8 @@ class Steering:
         options = self._options
         if options.control not in ("", "on"):
             return frozenset(WHAT)
-        more = {"checksums", "statistics"} if options.control or options.dump_on_alert else {"checksums"}
+        later = {"statistics", "tensors"} if options.control or options.dump_on_alert else set()
+        more = {"checksums", *later}
         return options.what.union(more, *(what for _, what in options.what_for))
 
     def begin(self, run: Path, rank: int) -> Watcher | None:
@@ -112,7 +113,7 @@ class Steering:
     def _refuse(self, options: RecordOptions) -> None:
         """Refuses what the run has no columns for."""
         asked = options.what.union(*(what for _, what in options.what_for))
-        missing = asked - self.stored() - {"tensors"}
+        missing = asked - self.stored()
         if missing:
             raise ConfigError(
                 f"this run has no columns for {', '.join(sorted(missing))}. Start it with them, or with a config file "

@@ -3,7 +3,9 @@
 A value departs when all of these hold, each against its own kind of false alarm:
 
 * its score is beyond ``core.robust.THRESHOLD`` (noise);
-* it is ``FACTOR`` times above or below the median (sites that hardly move);
+* it is so many times above or below the median as ``LIMITS`` says for its kind (sites that hardly move; gradients have
+  no lower limit, since an expert that got one easy token has one a hundred thousand times smaller, which is no fault:
+  that of the whole model has, and zero has);
 * it is ``REACH`` times further out, in logarithms, than the furthest value that was taken for normal (heavy tails and
   trends: a learning rate's warm-up moves everything, but no step moves it much further than the ring has seen).
 
@@ -13,6 +15,7 @@ normal. Non-finite values never enter it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from msprobe.core.alerts.view import Past
 from msprobe.core.robust import THRESHOLD, normal_of
+from msprobe.core.sites import Direction, Role
 
 Array = NDArray[Any]
 
@@ -28,8 +32,15 @@ WINDOW: Final = 64
 LEAST: Final = 24
 #: Centre and scale are made anew after so many observations.
 RENEWED: Final = 8
+#: By which factor above and below its median a value departs: in general, and by direction and role.
+USUAL: Final = (4.0, 8.0)
+LIMITS: Final[Mapping[tuple[Direction, Role], tuple[float, float]]] = {
+    **{(d, Role.GRADIENT): (10.0, np.inf) for d in Direction},
+    **{(Direction.BACKWARD, r): (10.0, np.inf) for r in (Role.INPUT, Role.OUTPUT, Role.SAVED)},
+    (Direction.UPDATE, Role.DERIVED): (10.0, np.inf),
+    (Direction.UPDATE, Role.STATE): (np.inf, np.inf),  # it follows the gradient, slowly
+}
 #: See above.
-FACTOR: Final = 4.0
 REACH: Final = 2.0
 ACCEPTED: Final = 12
 #: Centres that are kept for slow drift, one for each ``WINDOW`` observations.
@@ -51,15 +62,18 @@ class History:
         self._per_site: dict[str, Array] = {}
         self._grow(256)
 
-    def judge(self, site: Array, rows: dict[str, Array], scale: Array) -> Past:
-        """Compares rows with the past of their sites; followed values are divided by ``scale`` first."""
+    def judge(self, site: Array, rows: dict[str, Array], scale: Array, limits: Array) -> Past:
+        """Compares rows with the past of their sites; followed values are divided by ``scale`` first.
+
+        ``limits`` holds for each row the logarithms of the factors up and down that make a departure.
+        """
         self._grow(int(site.max(initial=0)) + 1)
         site = np.minimum(site, self._capacity - 1)
         known, values = self._per_site, np.stack([rows[name] / scale for name in FOLLOWED], axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             distance = np.log(values) - known["centre"][site]
             score = distance / known["scale"][site]
-        beyond = (np.abs(score) > THRESHOLD) & (np.abs(distance) > np.log(FACTOR))
+        beyond = (np.abs(score) > THRESHOLD) & ((distance > limits[:, :1]) | (-distance > limits[:, 1:]))
         beyond &= np.abs(distance) > REACH * known["reach"][site]
         beyond &= (values > 0) & np.isfinite(values)
         worst = np.argmax(np.where(np.isnan(score), -1.0, np.abs(score)), axis=1)
@@ -132,6 +146,16 @@ class History:
         old = self._per_site
         self._per_site = {n: np.concatenate([old[n], v]) if n in old else v for n, v in fresh.items()}
         self._capacity += more
+
+
+def limits_of(direction: Array, role: Array) -> Array:
+    """Gives the logarithms of the factors up and down for sites, from codes of direction and role; shape (n, 2)."""
+    table = np.empty((len(Direction), len(Role), 2))
+    for i, one in enumerate(Direction):
+        for j, other in enumerate(Role):
+            table[i, j] = LIMITS.get((one, other), USUAL)
+    found: Array = np.log(table[direction, role])
+    return found
 
 
 def _or_inf(centres: Array) -> Array:

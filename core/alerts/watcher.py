@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.alerts.grouping import Grouping
-from msprobe.core.alerts.history import MOST_SITES, History
+from msprobe.core.alerts.history import MOST_SITES, History, limits_of
 from msprobe.core.alerts.rules import find_object, find_rule
 from msprobe.core.alerts.view import SCALER_SKIP, Catalogue, StepView, has_statistics, rows_of
 from msprobe.core.errors import ConfigError
@@ -51,6 +51,7 @@ class Watcher:
         self._parts: list[Mapping[str, NDArray[Any]]] = []
         self._facts: list[Fact] = []
         self._is_update: NDArray[np.bool_] = np.empty(0, bool)
+        self._limits: NDArray[Any] = np.empty((0, 2))
         self._rate = 1.0
         self._full = False
 
@@ -81,7 +82,7 @@ class Watcher:
                 self._full = True
                 events.append(Event("gap", f"alerts follow the first {MOST_SITES:,} sites only", step))
         scale = self._scale(rows["site"], facts)
-        past = self._history.judge(rows["site"], rows, scale)
+        past = self._history.judge(rows["site"], rows, scale, self._limits[rows["site"]])
         skips = [fact.micro_step for fact in facts if fact.name == SCALER_SKIP and fact.step == step]
         view = StepView(
             step,
@@ -106,6 +107,7 @@ class Watcher:
         self._rate = max(rates, default=self._rate)
         if len(self._is_update) < self._catalogue.num_sites:
             self._is_update = self._catalogue.is_update
+            self._limits = limits_of(self._catalogue["direction"], self._catalogue["role"])
         return np.where(self._is_update[site], self._rate, 1.0)
 
     def _ask(self, view: StepView, events: list[Event]) -> list[Finding]:

@@ -61,24 +61,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
-    from msprobe.core.options import parse_option
-
     changes: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
             raise UsageError(f"{word!r} is no KEY=VALUE.")
-        value = _value(text)
-        try:
-            parse_option(name, value)
-        except ConfigError as error:
-            raise UsageError(f"{word}: {error}") from None
-        changes[name] = value
+        changes[name] = _readable(name, text)
     return changes
 
 
+def _readable(name: str, text: str) -> Any:
+    """Gives what a config file would hold: true, false or a number where the option takes it, else text."""
+    from msprobe.core.options import parse_option
+
+    for value in (_value(text), text):
+        try:
+            parse_option(name, value)
+        except ConfigError as error:
+            mistake = error
+        else:
+            return value
+    raise UsageError(f"{name}={text}: {mistake}") from None
+
+
 def _value(text: str) -> Any:
-    """Reads what a config file would: true, false, numbers, else text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if text.isdecimal() else text
