@@ -1,5 +1,13 @@
-"""What the server of processes imports once, so that the processes of a layout need not."""
+"""What the server of processes imports once, so that the processes of a layout need not.
 
-from torch.distributed import tensor as _tensor  # noqa: F401
+``torch._dynamo`` comes in with the first distributed tensor, and takes seconds.
+"""
 
-import msprobe.adapters.pytorch.session  # noqa: F401
+import torch._dynamo
+import torch.distributed.pipelining
+import torch.distributed.tensor.parallel
+
+import msprobe.adapters.pytorch.session
+import tests.parallel.transformer
+
+__all__ = ["msprobe", "tests", "torch"]
