@@ -23,9 +23,12 @@ class PyTorchAdapter:
     name = "pytorch"
 
     def owns(self, model: object) -> bool:
-        """Tells whether the model is a torch module."""
-        torch = sys.modules.get("torch")
-        return torch is not None and isinstance(model, torch.nn.Module)
+        """Tells whether the model is a torch module, a stage of a pipeline, or a list of these."""
+        if "torch" not in sys.modules:
+            return False
+        from msprobe.adapters.pytorch.parallel.pipeline import are_models
+
+        return are_models(model)
 
     def record(
         self, model: Any, path: Path, options: RecordOptions, *, optimizer: Any = None, **context: object

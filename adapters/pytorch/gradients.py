@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from msprobe.adapters.pytorch.guard import guarded
-from msprobe.adapters.pytorch.parallel.origins import KnownOrigins, origin_of
+from msprobe.adapters.pytorch.parallel.origins import KnownOrigins, is_wrapped_directly, origin_of
 from msprobe.adapters.pytorch.seen import is_transformed
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ class Gradients:
         """Watches the gradient of what a distributed tensor was wrapped around."""
         node, number = origin
         layouts = self._observer.layouts
-        watch.spread = layouts.spread_of(tensor) if layouts is not None else None
+        if layouts is not None and is_wrapped_directly(tensor):
+            watch.spread = layouts.spread_of(tensor)
 
         def before(gradients: tuple[torch.Tensor | None, ...]) -> None:
             gradient = gradients[number]

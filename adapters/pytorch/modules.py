@@ -18,6 +18,7 @@ from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.guard import guarded
 from msprobe.adapters.pytorch.module_hooks import AfterCall, BeforeCall
 from msprobe.adapters.pytorch.nodes import WatchedModule, declare, has_forward, named_modules
+from msprobe.adapters.pytorch.parallel.pipeline import stage_call
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.adapters.pytorch.structures import Place, call_places, plain, result_tensors
 from msprobe.adapters.pytorch.wrappers import is_handed_on
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from msprobe.adapters.pytorch.gradients import Gradients
     from msprobe.adapters.pytorch.guard import Failures
     from msprobe.adapters.pytorch.observing import Observer
+    from msprobe.adapters.pytorch.parallel.pipeline import StageCall
     from msprobe.adapters.pytorch.parameters import Parameters
     from msprobe.core.options import RecordOptions
 
@@ -83,6 +85,8 @@ class ModuleWatcher:
         self._frames = threading.local()
         self._calls: Counter[tuple[int, Direction, int]] = Counter()
         self._leader: WatchedModule | None = None
+        #: The micro-batch that a stage of a pipeline is called with.
+        self._micro_batch: int | None = None
         self._process = os.getpid()
         self._reported_exception = 0
         self._has_compiled = False
@@ -217,7 +221,7 @@ class ModuleWatcher:
         if frames and any(frame.watched is watched for frame in frames):
             self._drop_stale(watched, module)
         outermost = not frames
-        if outermost and not backward and not self._begin_outermost(watched):
+        if outermost and not backward and not self._begin_outermost(watched, module):
             return
         frame = self._enter(watched, Direction.RECOMPUTE if backward else Direction.FORWARD)
         frames.append(frame)
@@ -256,9 +260,15 @@ class ModuleWatcher:
             self.on_result(output)
             self._after_outermost(frame)
 
-    def _begin_outermost(self, watched: WatchedModule) -> bool:
+    def _begin_outermost(self, watched: WatchedModule, module: torch.nn.Module) -> bool:
+        stage = stage_call(module)
+        self._micro_batch = stage.micro_batch if stage is not None else None
+        if stage is not None and stage.micro_batch is None:
+            return False
         if not self.on_outermost(watched):
             return False
+        if stage is not None:
+            self._note_stage(watched, stage)
         if self._leader is None:
             self._leader = watched
         elif self._leader is watched:
@@ -269,6 +279,15 @@ class ModuleWatcher:
         self._parameters.watch_gradients(self.pairs())
         return True
 
+    def _note_stage(self, watched: WatchedModule, stage: StageCall) -> None:
+        """Notes which part of the model this is."""
+        self._recorder.fact(watched.node, "parallel", "stage", stage.stage)
+        self._recorder.fact(watched.node, "parallel", "stages", stage.stages)
+        if self._observer.layouts is not None:
+            self._observer.layouts.passes = stage.micro_batches
+        if watched.path:
+            self._recorder.fact(watched.node, "parallel", "path", "")
+
     def _after_outermost(self, frame: Frame) -> None:
         """Records parameters of modules that are not called themselves, such as a projection used functionally."""
         if frame.watched.path in self._roots:
@@ -277,6 +296,8 @@ class ModuleWatcher:
 
     def _enter(self, watched: WatchedModule, direction: Direction) -> Frame:
         micro_step = self._recorder.micro_step
+        if self._micro_batch is not None:
+            micro_step = self._micro_batch
         if direction is Direction.RECOMPUTE:
             known = self._gradients.micro_step_of_backward()
             micro_step = micro_step if known is None else known

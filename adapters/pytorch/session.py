@@ -24,6 +24,7 @@ from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
 from msprobe.adapters.pytorch.parallel.layouts import layouts_on
 from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axes
+from msprobe.adapters.pytorch.parallel.pipeline import named_models, pipeline_places
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
@@ -54,7 +55,7 @@ class Session:
 
     def __init__(
         self,
-        model: torch.nn.Module | Mapping[str, torch.nn.Module],
+        model: Any,
         path: Path,
         options: RecordOptions,
         *,
@@ -64,7 +65,7 @@ class Session:
     ) -> None:
         self.closed = False
         self.options = options
-        self.models = dict(model) if isinstance(model, Mapping) else {"": model}
+        self.models = named_models(model)
         self._context = dict(context or {})
         self._perturb = perturb
         self._at_exit: Any = None
@@ -380,7 +381,8 @@ class Session:
 
     def _mesh(self) -> Mesh:
         self._holdings.look(self.models.values())
-        return with_axes(find_mesh(self.models.values(), self.options.mesh), self._holdings.group.places)
+        places = [*pipeline_places(self.models.values()), *self._holdings.group.places]
+        return with_axes(find_mesh(self.models.values(), self.options.mesh), places)
 
     def _close_at_exit(self) -> None:
         if self._at_exit is not None:

@@ -12,4 +12,7 @@ LAYOUTS: dict[str, tuple[int, str]] = {
     "tp2 sp": (2, "tests.parallel.tensor_parallel:train_sequence_parallel"),
     "micro-steps": (2, "tests.parallel.data_parallel:train_by_micro_steps"),
     "micro-steps of four": (4, "tests.parallel.data_parallel:train_by_micro_steps"),
+    "pp2": (2, "tests.parallel.pipeline:train_pipeline"),
+    "vpp2": (2, "tests.parallel.pipeline:train_virtual_pipeline"),
+    "tp2 pp2": (4, "tests.parallel.pipeline:train_pipeline_of_tensor_parallel"),
 }

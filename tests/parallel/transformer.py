@@ -178,7 +178,7 @@ def train(
         torch.manual_seed(1000 * seed + step)
         words, targets, positions = (part(whole) for whole in make_batch(config, step))
         optimizer.zero_grad()
-        loss_of(model(words, positions), targets).backward()
+        loss_of(model(words, positions=positions), targets).backward()
         before_step()
         optimizer.step()
         probe.step()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from msprobe.adapters.pytorch.dtensors import is_dtensor, layout_of_spec
+from msprobe.adapters.pytorch.dtensors import is_dtensor, layout_of_spec, placed
 from msprobe.adapters.pytorch.parallel.declarations import declared
 from msprobe.adapters.pytorch.parallel.spreading import SpreadTracker
 from msprobe.adapters.pytorch.parallel.spreads import Spread, axes_of, of_layout, scaled, to_layout, whole
@@ -50,6 +50,8 @@ class Layouts:
         self._sites: dict[int, Spread] = {}
         #: Axes over which the loss is a mean or a sum of what the ranks have.
         self._loss: dict[str, str] = {}
+        #: Passes of a step whose gradients are divided by their number at the end: those of a pipeline's schedule.
+        self.passes = 1
 
     def begin_step(self, models: Iterable[torch.nn.Module], tracer: Tracer | None) -> None:
         """Asks the parameters how they are cut, and begins to follow operators in a traced step."""
@@ -86,6 +88,8 @@ class Layouts:
 
     def spread_of(self, tensor: torch.Tensor) -> Spread | None:
         """Gives what is known of a tensor by itself; None: it is whole, or nothing is known."""
+        if is_dtensor(tensor):
+            return of_layout(layout_of_spec(tensor._spec))  # type: ignore[attr-defined]
         spec = getattr(tensor.grad_fn, "dtensor_spec", None) if tensor.requires_grad else None
         if spec is not None:
             found = of_layout(layout_of_spec(spec))
@@ -119,10 +123,11 @@ class Layouts:
         Its elements lie like the tensor's own; whether they are partial sums is what was followed.
         """
         if is_dtensor(gradient):
-            return gradient
+            part = placed(gradient)
+            return Placed(part.tensor, replace(part.layout, scale=float(self.passes))) if self.passes > 1 else gradient
         shape = tuple(gradient.shape)
         own = self.at_site(site, gradient)
-        like = forward if forward is not None and forward.shape == shape else whole(shape)
+        like = self._like(forward, own, shape)
         cut = frozenset(axis for dim in like.dims for axis in axes_of(dim))
         unknown = like.unknown | ((own.unknown - cut) if own is not None else frozenset())
         partial = tuple(entry for entry in (own.partial if own is not None else ()) if entry[0] not in cut)
@@ -131,13 +136,21 @@ class Layouts:
             self.tracker.tell(gradient, spread)
             self._sites[site] = spread
         averaged = {axis for axis, op in self._loss.items() if op == "avg"}
+        scale = float(self.passes)
         if of_parameter:
             ops = tuple((axis, "avg" if axis in averaged else op) for axis, op in partial)
-            return self.placed(gradient, replace(spread, partial=ops))
-        scale = 1.0
+            return self.placed(gradient, replace(spread, partial=ops), scale)
         for axis in averaged & set(self.axes):
             scale *= self.mesh.sizes[axis]
         return self.placed(gradient, spread, scale)
+
+    def _like(self, forward: Spread | None, own: Spread | None, shape: tuple[int, ...]) -> Spread:
+        if forward is not None and forward.shape == shape:
+            return forward
+        if forward is None and self.tracker is not None:
+            return whole(shape)
+        known = own if own is not None and own.shape == shape else None
+        return known or whole(shape).with_unknown(self.axes)
 
     def consumed(self, parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor | Placed:
         """Gives what an optimizer consumes or keeps of a parameter: it must lie as the parameter does."""

@@ -35,6 +35,11 @@ def origin_of(tensor: torch.Tensor) -> Origin | None:
     return (node, number) if wrapped and node is not None else None
 
 
+def is_wrapped_directly(tensor: torch.Tensor) -> bool:
+    """Tells whether the parts of a distributed tensor lie as those of the tensor that it was wrapped around."""
+    return tensor.grad_fn is not None and tensor.grad_fn.name().endswith(_WRAPPING[0])
+
+
 class KnownOrigins:
     """The nodes whose outputs are watched already: of tensors that are still there."""
 
