@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 #: What depends on the shape, not only on the elements and their order.
-_SHAPED = frozenset({"rows", "tensors"})
+_SHAPED = frozenset({"rows"})
 #: What does not even depend on their order.
 _UNORDERED = frozenset({"statistics"})
 _RESIZING = ("aten.resize", "aten._resize", "inductor.resize")

@@ -113,7 +113,8 @@ class OpRecorder(UncompiledMode):
         self._recorder = recorder
         self._attribution = attribution
         self._options = options
-        self._contents = Contents()
+        #: Which contents were recorded; module hooks ask it too.
+        self.contents = Contents()
         #: Operators whose recording failed, and where.
         self._disabled: set[tuple[str, str]] = set()
         self._formulas = Formulas(self, self._begin_formula, self._end_formula)
@@ -137,7 +138,7 @@ class OpRecorder(UncompiledMode):
     def new_step(self) -> None:
         """Forgets call counters and what may be shared; to be called before the recorder ends a step."""
         self._calls.clear()
-        self._contents.new_step()
+        self.contents.new_step()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -216,7 +217,7 @@ class OpRecorder(UncompiledMode):
         return calls[number]
 
     def _end(self, call: _OpCall, outputs: list[tuple[str, torch.Tensor]]) -> None:
-        self._contents.ran(call.operator, call.operands.tensors, [tensor for _, tensor in outputs])
+        self.contents.ran(call.operator, call.operands.tensors, [tensor for _, tensor in outputs])
         known = call.sites
         if known is None:
             if self.tracer is not None:
@@ -279,7 +280,7 @@ class OpRecorder(UncompiledMode):
 
     def _observe(self, call: _OpCall, site: int, tensor: torch.Tensor, *, pending: bool = False) -> None:
         what = call.node.what
-        content = Content(Status.UNSUPPORTED) if pending else self._contents.look(tensor, what)
+        content = Content(Status.UNSUPPORTED) if pending else self.contents.look(tensor, what)
         if content.status is not None:
             self._record_unreadable(call, site, tensor, content.status)
             return

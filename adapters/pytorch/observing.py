@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import torch
 
 from msprobe.adapters.pytorch.dtensors import is_dtensor
 from msprobe.adapters.pytorch.placed import Placed, plain_of
 from msprobe.adapters.pytorch.seen import SeenTensors, is_transformed
 
 if TYPE_CHECKING:
-    import torch
-
     from msprobe.adapters.pytorch.batches import Samples
+    from msprobe.adapters.pytorch.contents import Content, Contents
     from msprobe.adapters.pytorch.gradients import GradientWatch
     from msprobe.adapters.pytorch.parallel.layouts import Layouts
     from msprobe.adapters.pytorch.tracing import Tracer
     from msprobe.core.recorder import Recorder
+
+
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 
 class Observer:
@@ -25,6 +29,8 @@ class Observer:
         self.recorder = recorder
         self.seen = SeenTensors()
         self.tracer: Tracer | None = None
+        #: What operators have written, where they are watched: it knows the same content in another tensor, too.
+        self.contents: Contents | None = None
         #: This rank's samples in the forward pass under way, on data-parallel ranks.
         self.samples: Samples | None = None
         #: How tensors lie in the whole ones, on a mesh of several ranks.
@@ -52,6 +58,10 @@ class Observer:
         if is_transformed(plain):
             self.recorder.event("gap", "tensors inside torch.func transforms have no values of their own")
             return -1
+        if self.contents is not None and plain is tensor and type(plain) in _PLAIN:
+            content = self.contents.look(plain, what)
+            if content.status is None:
+                return self._known_to_operators(site, plain, what, micro_step, content)
         placed = tensor if isinstance(tensor, Placed) else None
         followed = not is_dtensor(tensor) if placed is None else placed.followed
         layout = None if placed is None else placed.layout
@@ -60,6 +70,17 @@ class Observer:
         seq = self.recorder.observe(site, tensor, what=what, micro_step=micro_step, share=share)
         if seen is not None and seq >= 0:
             seen.seq, seen.layout, seen.spread = seq, layout, spread
+        return seq
+
+    def _known_to_operators(
+        self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int, content: Content
+    ) -> int:
+        """Records a tensor by reference to a record that an operator or a module made of its storage."""
+        seq = self.recorder.observe(
+            site, tensor, what=what, micro_step=micro_step, share=content.seq, reshaped=content.is_reshaped
+        )
+        if content.seq is None and seq >= 0:
+            content.keep(seq)
         return seq
 
     def activation(self, site: int, tensor: torch.Tensor, what: frozenset[str], micro_step: int) -> None:

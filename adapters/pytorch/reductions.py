@@ -8,6 +8,7 @@ see (``isolation``).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ from msprobe.core.checksums import checksums
 from msprobe.core.kernels import arrays
 from msprobe.core.kernels.library import current
 from msprobe.core.records import VECTORS
+from msprobe.core.recycling import Recycler
 from msprobe.core.row_statistics import measure_rows
 from msprobe.core.sketches import sketch, sketch_blocks
 from msprobe.core.statistics import measure_blocks
@@ -64,6 +66,7 @@ class TorchReducer:
         self._host = HostTable()
         self._devices: dict[torch.device, DeviceTable] = {}
         self._count = 0
+        self._memory = Recycler()
 
     def describe(self, tensor: Tensor | Placed) -> Form:
         """Gives the form of a tensor of any kind."""
@@ -118,10 +121,31 @@ class TorchReducer:
 
     def snapshot(self, tensor: Tensor | Placed) -> Snapshot:
         """Copies a tensor's bytes to the host; on an accelerator the copy is complete after the next ``collect``."""
+        if not isinstance(tensor, Placed):
+            plain = host_arrays.plain_form(tensor)
+            if plain is not None:
+                data = self._copy_memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+                return Snapshot(plain.form.dtype, plain.form.shape, data)
         with isolated():
             values = _values(tensor)
-            data = self._to_host(host_arrays.resolved(values).contiguous().reshape(-1).view(torch.uint8))
+            real = host_arrays.resolved(values)
+            if real.is_cpu:
+                data = self._copy_strided(real)
+            else:
+                data = self._to_host(real.contiguous().reshape(-1).view(torch.uint8)).numpy()
             return Snapshot(dtype_name(values.dtype), tuple(values.shape), data)
+
+    def _copy_memory(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        with self._lock:
+            data = self._memory.take(nbytes)
+        ctypes.memmove(data.__array_interface__["data"][0], address, nbytes)
+        return data
+
+    def _copy_strided(self, real: Tensor) -> NDArray[np.uint8]:
+        with self._lock:
+            data = self._memory.take(real.numel() * real.element_size())
+        torch.from_numpy(data).view(real.dtype).view(real.shape).copy_(real)
+        return data
 
     def rows(self, tensor: Tensor | Placed) -> RowSnapshot:
         """Measures a tensor's rows (``core.row_statistics``); complete after the next ``collect``."""
@@ -193,14 +217,8 @@ class Snapshot:
 
     dtype: str
     shape: tuple[int, ...]
-    _data: Tensor
-
-    @property
-    def data(self) -> NDArray[np.uint8]:
-        """The bytes in row-major order; on an accelerator valid once ``collect`` has returned."""
-        with isolated():  # seen as an operator by a dispatch mode
-            array: NDArray[np.uint8] = self._data.numpy()
-        return array
+    #: The bytes in row-major order; on an accelerator valid once ``collect`` has returned.
+    data: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ class Session:
                 refuse_compiled(model, options, recorder)
         if options.level != "module":
             self._ops = OpRecorder(recorder, self._attribution, options)
+            self._observer.contents = self._ops.contents
 
     # -- the user's side
 

@@ -104,6 +104,11 @@ def raw_bytes(data: Any) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
+def num_bytes(data: NDArray[Any] | bytes | bytearray | memoryview) -> int:
+    """Gives how many bytes an array or a buffer holds."""
+    return data.nbytes if isinstance(data, (np.ndarray, memoryview)) else len(data)
+
+
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
     """A tensor's exact bits on the host; ``seq`` is the record that it belongs to."""
@@ -117,7 +122,7 @@ class SavedTensor:
 
     @property
     def nbytes(self) -> int:
-        return raw_bytes(self.data).nbytes
+        return num_bytes(self.data)
 
 
 @dataclass(frozen=True, slots=True)

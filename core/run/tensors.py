@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from msprobe.core.errors import RunError
-from msprobe.core.run.batch import raw_bytes
+from msprobe.core.run.batch import num_bytes, raw_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
-        return raw_bytes(self.data).nbytes
+        return num_bytes(self.data)
 
 
 def shards(tensors: Sequence[StoredTensor], limit: int = SHARD_BYTES) -> Iterator[list[StoredTensor]]:

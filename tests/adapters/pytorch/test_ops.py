@@ -47,7 +47,7 @@ def run_ops(tmp_path, read):
 
     def run(function, *args, backward=False, model=None, **options):
         model = model or Model(function)
-        with msprobe.record(model, tmp_path / "run", level="op", **{"what": "statistics", **options}) as probe:
+        with msprobe.record(model, tmp_path / "run", **{"level": "op", "what": "statistics", **options}) as probe:
             result = model(*args)
             if backward:
                 result.sum().backward()
@@ -208,6 +208,15 @@ def test_content_is_measured_once(run_ops):
     last = run.at("/aten.add.Tensor|forward|input|self|0")
     assert last.shape == (2, 8)
     assert last.tensor.shape == (2, 8)
+    assert last.values["tensor"] == product.values["seq"]
+
+
+def test_modules_and_operators_share_what_they_see(run_ops):
+    run = run_ops(None, X, model=nn.Sequential(nn.Linear(4, 4), nn.ReLU()), what="tensors", level="mix")
+    product = run.at("0/aten.addmm.default|forward|output|0|0").values["seq"]
+    assert [run.at(f"{place}|0|0").values["tensor"] for place in ("0|forward|output", "1|forward|input")] == [
+        product
+    ] * 2
 
 
 def test_statistics_are_shared_between_shapes_of_the_same_elements(run_ops):
