@@ -65,7 +65,7 @@ class Recorder:
         self.micro_step = 0
         self._writer = writer
         self._reducer = reducer
-        self._measure_plain: MeasurePlain = getattr(reducer, "measure_plain", _never)
+        self._measure_plain: MeasurePlain = getattr(reducer, "measure_plain", lambda tensor, what: None)
         self._options = options
         self._schedule = Schedule.of(options)
         self._lock = threading.RLock()
@@ -387,10 +387,6 @@ class Recorder:
             batch.records, batch.tensors, batch.rows = self._records.take(None), [], []
             measured = None
         self._scalars.collect(measured, batch.records)
-
-
-def _never(tensor: Any, what: frozenset[str]) -> None:
-    """Stands for ``measure_plain`` of a reducer that has none."""
 
 
 def _status_of(kind: str) -> Status:
