@@ -93,9 +93,7 @@ class Recorder:
         self._saved_bytes = 0
         self._budget_spent = False
         self._since = time.monotonic()
-        self._closed = False
-        #: Nothing is recorded while this is set.
-        self.paused = False
+        self._closed = self.paused = False
         #: Whether the present step is to be recorded.
         self.recording = self.records(self.step)
 
@@ -235,8 +233,8 @@ class Recorder:
                 self._scalars.add(name, float(value), at=at)
                 return
             try:
-                if math.prod(self._reducer.describe(value).shape) != 1:
-                    raise ValueError(f"it has the shape {self._reducer.describe(value).shape}")
+                if math.prod(shape := self._reducer.describe(value).shape) != 1:
+                    raise ValueError(f"it has the shape {shape}")
                 self._scalars.add_slot(name, self._reducer.measure(value, _STATISTICS), at=at)
             except Exception as error:  # noqa: BLE001 -- anything that the user logs
                 message = f"scalar {name!r} is no number: {type(error).__name__}: {error}"

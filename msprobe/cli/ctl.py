@@ -11,9 +11,9 @@ from msprobe.cli.parsing import Parser, UsageError, natural
 from msprobe.core.errors import ConfigError
 
 _DESCRIPTION = """\
-Change a recording while its training runs. All ranks change at the same step, a little ahead of now, without waiting
-for each other; a rank that is past that step already says so in the run's events. What is wrong is refused, and the
-recording goes on as it was."""
+Change a recording while its training runs. All ranks change at the same step, a little ahead of now,
+without waiting for each other; a rank that is past that step already says so in the run's events.
+What is wrong is refused, and the recording goes on as it was."""
 
 _EXAMPLES = """\
   msprobe ctl runs/a stop                                   # record nothing from here on
