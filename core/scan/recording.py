@@ -24,8 +24,13 @@ _EVENTS: Final = {
 
 
 def recording_notes(ranks: Sequence[Circumstances]) -> list[str]:
-    """Gives what a reader of the run must know, one sentence each."""
-    return [*_missing(ranks), *_ends(ranks), *_starts(ranks), *_losses(ranks), *_clocks(ranks), *_events(ranks)]
+    """Gives what a reader of the run must know, one sentence each, events and all."""
+    return [*circumstance_notes(ranks), *_events(ranks)]
+
+
+def circumstance_notes(ranks: Sequence[Circumstances]) -> list[str]:
+    """Gives what is to be said of ranks, restarts, losses and clocks; one sentence each."""
+    return [*_missing(ranks), *_ends(ranks), *_starts(ranks), *_losses(ranks), *_clocks(ranks)]
 
 
 def _missing(ranks: Sequence[Circumstances]) -> Iterator[str]:

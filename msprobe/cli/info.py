@@ -82,7 +82,20 @@ def _run_lines(run: Run) -> Iterator[str]:
     yield from ("  " + line for line in aligned([(name, value) for name, value in facts if value]))
     yield from _cost_lines(run, sizes)
     yield from _record_lines(run)
+    yield from _recording_lines(run)
     yield from _event_lines(run)
+
+
+def _recording_lines(run: Run) -> Iterator[str]:
+    """Says what a reader must know: restarts, ranks that died or never started, clocks."""
+    from msprobe.core.scan.recording import circumstance_notes
+    from msprobe.core.trend.circumstances import circumstances_of
+
+    notes = circumstance_notes([circumstances_of(rank, run.rank(rank)) for rank in run.ranks])
+    if notes:
+        yield ""
+        yield "  recording"
+        yield from (f"    {note}" for note in notes)
 
 
 def _options(config: object) -> str:

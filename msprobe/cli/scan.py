@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from msprobe.core.scan.findings import Scan
 
 _DESCRIPTION = """\
-Find what is wrong in one run, with no reference to compare it with: where the first NaN or harmful infinity arose, over
-all ranks, micro-steps and data flow, and why; steps that leave their normal band, and whether the forward or the
-backward did first; ranks unlike their replicas; parameters that do not move; a forgotten zero_grad; dead experts.
-First one sentence, then the findings with what shows them."""
+Find what is wrong in one run, with no reference to compare it with: where the first NaN or harmful infinity
+arose, over all ranks, micro-steps and data flow, and why; steps out of their normal band, and whether the
+forward or the backward left it first; ranks unlike their replicas; parameters that do not move; a forgotten
+zero_grad; dead experts. First one sentence, then the findings with what shows them."""
 
 _EXAMPLES = """\
   msprobe scan runs/a                     # what is wrong? one sentence, then the evidence

@@ -56,10 +56,12 @@ def test_a_rank_that_started_and_wrote_nothing_is_said(start):
     assert "Rank 1 started and has no record." in notes(simulation)
 
 
-def test_ranks_that_end_early_are_named(start):
+def test_ranks_that_end_early_are_named_by_scan_and_info(start, capsys):
     simulation = start(4)
     for rank, steps in enumerate((6, 6, 3, 6)):
         write(simulation, rank, range(steps))
+    assert main(["info", str(simulation.path)]) == 0
+    assert "Not all ranks end at step 5: rank 2 at step 2." in capsys.readouterr().out
     assert "Not all ranks end at step 5: rank 2 at step 2." in notes(simulation)
 
 
