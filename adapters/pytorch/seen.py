@@ -63,6 +63,12 @@ class SeenTensors:
         seen = self._seen[id(tensor)] = Seen(weakref.ref(tensor), content)
         return seen
 
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Forgets the content of a tensor that has changed in a way that its version counter may not tell."""
+        seen = self._seen.get(id(tensor))
+        if seen is not None:
+            seen.seq = None
+
     def prune(self) -> None:
         """Forgets tensors that are no longer there: a step of inference may have any number of passes."""
         for number in [number for number, seen in self._seen.items() if seen.reference() is None]:

@@ -11,6 +11,7 @@ from msprobe.adapters.pytorch import saving
 from msprobe.adapters.pytorch.attribution import Attribution
 from msprobe.adapters.pytorch.batches import Samples
 from msprobe.adapters.pytorch.closing import close_at_exit
+from msprobe.adapters.pytorch.collectives import Collectives
 from msprobe.adapters.pytorch.compiled import has_compiled
 from msprobe.adapters.pytorch.context import random_states, rank_info, run_header
 from msprobe.adapters.pytorch.destination import Destination
@@ -103,6 +104,9 @@ class Session:
         self._scalars = TrainingScalars(recorder, failures, on=options.scalars)
         self._attribution = Attribution()
         self._saves = Saves(self._observer, self._gradients, self._attribution)
+        self._collectives = Collectives(
+            self._observer, self._attribution, failures, self._watches_collectives, on=options.collectives
+        )
         self._ops: OpRecorder | None = None
         self._modules = ModuleWatcher(
             self._observer, self._gradients, self._parameters, self._attribution, options, failures
@@ -167,6 +171,7 @@ class Session:
         atexit.unregister(self._at_exit)
         self._optimizers.remove()
         self._scalars.remove()
+        self._collectives.remove()
         self._detach()
         if self._perturbation is not None:
             self._perturbation.remove()
@@ -224,6 +229,9 @@ class Session:
             self.recorder.event("scaler_skip", message)
             self.recorder.scalar("scaler_skip", scaler.get_scale())
 
+    def _watches_collectives(self) -> bool:
+        return self.options.collectives and self.recorder.recording and self._modules.attached and not self.closed
+
     def _concerns(self, optimizer: Any) -> bool:
         if self.closed or self._explicit:
             return not self.closed
@@ -276,7 +284,8 @@ class Session:
         if self._observer.tracer is not None and self._forwards:
             self._observer.tracer.new_step()
             self._traced = True
-        for part in (self._gradients, self._parameters, self._modules, self._saves, self._observer):
+        parts = (self._gradients, self._parameters, self._modules, self._saves, self._collectives, self._observer)
+        for part in parts:
             part.end_step()
         self._attribution.new_step()
 
