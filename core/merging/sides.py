@@ -10,6 +10,7 @@ from msprobe.core.comparison import Finding
 from msprobe.core.errors import LayoutError
 from msprobe.core.matching.rows import match_rows
 from msprobe.core.merging.across import Hubs, link_ranks
+from msprobe.core.merging.gathered import check_gathered
 from msprobe.core.merging.parallel import Parallel, is_alone, meshes_of
 from msprobe.core.merging.reductions import check_reductions
 from msprobe.core.merging.replica_findings import Bar, replica_findings
@@ -101,7 +102,9 @@ def check_ranks(name: str, run: AnyRun, constants: Constants, bar: Bar) -> list[
         if len(run.ranks) < 2 or _mesh(run, None, must=False) is None:
             return []
         run = MergedRun(run)
-    return [*replica_findings(name, run.merged, constants, bar), *check_reductions(name, run.merged)]
+    merged = run.merged
+    found = [*replica_findings(name, merged, constants, bar), *check_gathered(name, merged)]
+    return [*found, *check_reductions(name, merged)]
 
 
 _HOW = "To compare it as a whole, say so: --tp 2 --dp 4, or mesh='dp=4,tp=2' when recording."

@@ -75,9 +75,60 @@ def part_of(rank: int, world: int, *, interleaved: bool = False) -> Callable[[Te
 def train_data_parallel(rank: Rank, way: str = "ddp", *, interleaved: bool = False, **settings: Any) -> None:
     config = Config(**settings)
     model = wrap(way, make_model(config))
+    before_step = seed_fault(rank, model)
+    number = 0 if rank.fault == "same samples" else rank.rank
     options = {"batch_order": "interleaved"} if interleaved else {}
     with rank.record(model, **options) as probe:
-        train(model, config, probe, part=part_of(rank.rank, rank.world, interleaved=interleaved))
+        part = part_of(number, rank.world, interleaved=interleaved)
+        train(model, config, probe, part=part, before_step=before_step)
+
+
+# --- faults
+# ----------------------------------------------------------------------------------------------------------------
+
+#: The module whose weight a fault meets, in the model and inside of its wrapper.
+FAULTY = "layers.1.mlp.up"
+
+
+def seed_fault(rank: Rank, model: nn.Module) -> Callable[[], None]:
+    """Puts the fault of a layout in, on its last rank; gives what is to be done before the optimizer's step."""
+    last = rank.rank == rank.world - 1
+    faulty = next(module for name, module in model.named_modules() if _plain_name(name) == FAULTY)
+    if rank.fault == "one replica's weight" and last:
+        local = getattr(faulty.weight, "_local_tensor", faulty.weight)
+        local.data.reshape(-1)[3] += 0.01
+    if rank.fault == "shards in wrong order":
+        _swap_shards(faulty)
+    if rank.fault == "gathered wrongly" and last:
+        faulty.register_forward_pre_hook(lambda module, _: module.weight.data.view(-1)[3].add_(0.01) and None)
+    if rank.fault == "mean forgotten":
+        return lambda: _scale_gradients(model, rank.world)
+    if rank.fault == "not reduced" and last:
+        return _keep_own_gradient(faulty)
+    return lambda: None
+
+
+def _plain_name(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in ("module", "_fsdp_wrapped_module"))
+
+
+def _swap_shards(faulty: Any) -> None:
+    whole = faulty.weight.full_tensor()
+    local = faulty.weight._local_tensor
+    first = len(whole) - len(local) if torch.distributed.get_rank() == 0 else 0
+    local.data.copy_(whole[first : first + len(local)])
+
+
+def _scale_gradients(model: nn.Module, factor: float) -> None:
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)
+
+
+def _keep_own_gradient(faulty: Any) -> Callable[[], None]:
+    own: list[Tensor] = []
+    faulty.weight.register_hook(lambda gradient: own.append(gradient.clone()))
+    return lambda: faulty.weight.grad.copy_(own.pop())
 
 
 # --- gradients by hand
