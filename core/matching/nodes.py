@@ -11,7 +11,7 @@ import numpy as np
 
 from msprobe.core.matching.names import normalise, split_operator
 from msprobe.core.matching.reasons import (
-    BY_CHILDREN,
+    BY_CLASS,
     BY_CONTENT,
     BY_NAME,
     BY_NORMALISED_NAME,
@@ -130,29 +130,6 @@ class Matcher:
             if key in owners:
                 self.pair(index, owners[key], BY_CONTENT)
 
-    def by_children(self) -> None:
-        """Pairs containers all of whose paired children have partners in one container; deepest first."""
-        parents_c, parents_r = self.parents
-        votes: dict[int, set[int]] = defaultdict(set)
-        for parent, owner in self._votes_of_groups():
-            votes[parent].add(owner)
-        for child in sorted(range(len(self.candidate)), key=lambda i: -_depth(self.candidate[i])):
-            parent, partner = parents_c[child], int(self.pairs.partner[child])
-            if child in votes and partner < 0 and len(votes[child]) == 1:
-                (owner,) = votes[child]
-                self.pair(child, owner, BY_CHILDREN)
-                partner = int(self.pairs.partner[child])
-            if parent >= 0 and partner >= 0 and parents_r[partner] >= 0:
-                votes[parent].add(parents_r[partner])
-
-    def _votes_of_groups(self) -> Iterable[tuple[int, int]]:
-        parents_c, parents_r = self.parents
-        for group in self.pairs.groups:
-            for part in group.parts:
-                candidate, reference = (group.whole, part) if group.side == 1 else (part, group.whole)
-                if parents_c[candidate] >= 0 and parents_r[reference] >= 0:
-                    yield parents_c[candidate], parents_r[reference]
-
     def by_relative_names(self) -> None:
         """Pairs the unpaired modules inside paired parents that have the same name there, from the top down."""
         for left, right in self._open_families():
@@ -182,6 +159,16 @@ class Matcher:
             right = [i for i in children_r.get(partner, []) if not self.taken[i]]
             if left and right:
                 yield left, right
+
+    def by_unique_class(self) -> None:
+        """Pairs free modules without parameters of their own that are the only ones of their class on both sides."""
+        free = (self.free_candidates(), self.free_references())
+        classes = [
+            _unique({i: nodes[i].class_name for i in side if nodes[i].kind is NodeKind.MODULE and nodes[i].path})
+            for nodes, side in zip((self.candidate, self.reference), free, strict=True)
+        ]
+        for name in classes[0].keys() & classes[1].keys():
+            self.pair(classes[0][name], classes[1][name], BY_CLASS)
 
     def operators_of_paired_modules(self) -> None:
         """Pairs operators of one name inside paired modules."""

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.errors import MappingError
+from msprobe.core.matching.aligning import align_by_shapes
 from msprobe.core.matching.combined import CombinedRun, NodeGroup
+from msprobe.core.matching.containers import pair_containers
 from msprobe.core.matching.content import parameter_content
 from msprobe.core.matching.nodes import Matcher, NodePairs
-from msprobe.core.matching.ruling import apply_rules
+from msprobe.core.matching.parameters import parameters_of
+from msprobe.core.matching.recognising import recognise
+from msprobe.core.matching.ruling import apply_rules, join_operators
 from msprobe.core.matching.transforms import INTERLEAVE
 
 if TYPE_CHECKING:
@@ -34,16 +38,28 @@ class PairedRanks:
 def find_pairs(candidate: RankView, reference: RankView, mapping: Mapping | None) -> NodePairs:
     """Pairs the nodes of two ranks.
 
+    In order: the mapping; equal names; names without wrapper segments; equal parameters, also fused, transposed or
+    interleaved ones; shapes of parameters and order of execution; containers by what they hold; names, then class and
+    order inside paired parents. Equal names go before equal content: weights that were loaded into the wrong layer are
+    a fault to be found, not a renaming to be followed.
+
     Raises:
         MappingError: A rule of the mapping does not fit the runs.
     """
-    return match_nodes(
-        candidate.nodes,
-        reference.nodes,
-        mapping=mapping,
-        candidate_content=parameter_content(candidate),
-        reference_content=parameter_content(reference),
-    )
+    matcher = Matcher(candidate.nodes, reference.nodes)
+    if mapping is not None:
+        apply_rules(matcher, mapping)
+    matcher.by_names()
+    sides = (candidate, reference)
+    if matcher.free_candidates() and matcher.free_references():
+        parameters = (parameters_of(candidate), parameters_of(reference))
+        matcher.by_content(*(parameter_content(own) for own in parameters))
+        recognise(matcher, sides, parameters)
+        pair_containers(matcher)
+        matcher.by_relative_names()
+        align_by_shapes(matcher, sides, parameters)
+    _by_structure(matcher)
+    return matcher.pairs
 
 
 def match_nodes(
@@ -51,27 +67,26 @@ def match_nodes(
     reference: Sequence[Node],
     *,
     mapping: Mapping | None = None,
-    candidate_content: dict[int, Hashable] | None = None,
-    reference_content: dict[int, Hashable] | None = None,
+    contents: tuple[dict[int, Hashable], dict[int, Hashable]] | None = None,
 ) -> NodePairs:
-    """Pairs the nodes of two graphs.
-
-    In order: the mapping; equal names; names without wrapper segments; equal parameters (``*_content`` maps a node to
-    a key of its parameters' content, used only where it is unique on both sides); containers by their children; names,
-    then class and order inside paired parents. Equal names go before equal content: weights that were loaded into the
-    wrong layer are a fault to be found, not a renaming to be followed.
-    """
+    """Pairs the nodes of two graphs without their records; ``contents`` are keys of what modules' parameters hold."""
     matcher = Matcher(candidate, reference)
     if mapping is not None:
         apply_rules(matcher, mapping)
     matcher.by_names()
-    if candidate_content and reference_content:
-        matcher.by_content(candidate_content, reference_content)
-        matcher.by_children()
+    if contents is not None:
+        matcher.by_content(*contents)
+    _by_structure(matcher)
+    return matcher.pairs
+
+
+def _by_structure(matcher: Matcher) -> None:
+    pair_containers(matcher)
     matcher.by_relative_names()
     matcher.by_structure()
+    matcher.by_unique_class()
     matcher.operators_of_paired_modules()
-    return matcher.pairs
+    join_operators(matcher)
 
 
 def combine(candidate: RankView, reference: RankView, pairs: NodePairs) -> PairedRanks:

@@ -18,6 +18,7 @@ BY_NORMALISED_NAME = Reason("name without wrappers", 0.98)
 BY_CONTENT = Reason("equal parameters", 0.9)
 BY_RELATIVE_NAME = Reason("name inside paired parents", 0.9)
 BY_CHILDREN = Reason("their children are paired", 0.85)
+BY_CLASS = Reason("the only ones of their class", 0.6)
 BY_STRUCTURE = Reason("class and order inside paired parents", 0.6)
 
 

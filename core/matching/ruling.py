@@ -28,6 +28,20 @@ def apply_rules(matcher: Matcher, mapping: Mapping) -> None:
     _Ruler(matcher, mapping).apply()
 
 
+def join_operators(matcher: Matcher) -> None:
+    """Joins operators of one name inside all parts of a group, where the whole has it."""
+    nodes = (matcher.candidate, matcher.reference)
+    paths = [_by_normal_path(side) for side in nodes]
+    for group in list(matcher.pairs.groups):
+        whole = nodes[1 - group.side][group.whole]
+        for index in _operators(nodes[1 - group.side], whole, paths[1 - group.side]):
+            operator = split_operator(nodes[1 - group.side][index].path)[1]
+            names = [f"{normalise(nodes[group.side][part].path)}/{operator}" for part in group.parts]
+            parts = tuple(paths[group.side].get(name, -1) for name in names)
+            if -1 not in parts:
+                matcher.group(NodeGroup(group.side, parts, index, group.transform, group.reason, group.where))
+
+
 class _Ruler:
     def __init__(self, matcher: Matcher, mapping: Mapping) -> None:
         self._matcher, self._mapping = matcher, mapping
@@ -54,7 +68,6 @@ class _Ruler:
                 self._check_claim((1, partner), rule)
         if self._mapping.class_rules:
             self._by_class()
-        self._operators_of_groups()
 
     def _keep_apart(self, apart: Apart) -> None:
         """Forbids the pairs of a rule: for each value of its placeholders, all below one with all below the other."""
@@ -146,18 +159,6 @@ class _Ruler:
             return
         name = (self._matcher.candidate, self._matcher.reference)[key[0]][key[1]].path
         raise MappingError(f"{rule.where}: {name!r} is claimed by the rule at {other.where} as well; keep one of both.")
-
-    def _operators_of_groups(self) -> None:
-        """Joins operators of one name inside all parts of a group, where the whole has it."""
-        nodes = (self._matcher.candidate, self._matcher.reference)
-        for group in list(self._matcher.pairs.groups):
-            whole = nodes[1 - group.side][group.whole]
-            for index in _operators(nodes[1 - group.side], whole, self._paths[1 - group.side]):
-                operator = split_operator(nodes[1 - group.side][index].path)[1]
-                names = [f"{normalise(nodes[group.side][part].path)}/{operator}" for part in group.parts]
-                parts = tuple(self._paths[group.side].get(name, -1) for name in names)
-                if -1 not in parts:
-                    self._matcher.group(NodeGroup(group.side, parts, index, group.transform, group.reason, group.where))
 
     # -- rules by class
 

@@ -45,8 +45,7 @@ def test_equal_parameters_pair_modules_of_other_names_and_then_their_containers(
     found = paired(
         candidate,
         reference,
-        candidate_content={2: "weights 1", 3: "weights 2"},
-        reference_content={2: "weights 1", 3: "weights 2"},
+        contents=({2: "weights 1", 3: "weights 2"}, {2: "weights 1", 3: "weights 2"}),
     )
     assert found["blk.one"] == ("layer.x", "equal parameters")
     assert found["blk"] == ("layer", "their children are paired")
@@ -54,16 +53,12 @@ def test_equal_parameters_pair_modules_of_other_names_and_then_their_containers(
 
 def test_content_that_is_not_unique_pairs_nothing() -> None:
     same = {2: "ones", 3: "ones"}
-    found = paired(
-        modules("b", "b.p", "b.q"), modules("c", "c.r", "c.s"), candidate_content=same, reference_content=same
-    )
+    found = paired(modules("b", "b.p", "b.q"), modules("c", "c.r", "c.s"), contents=(same, same))
     assert found["b.p"][1] != "equal parameters"
 
 
 def test_equal_names_go_before_equal_content() -> None:
-    found = paired(
-        modules("p", "q"), modules("p", "q"), candidate_content={1: "w1", 2: "w2"}, reference_content={1: "w2", 2: "w1"}
-    )
+    found = paired(modules("p", "q"), modules("p", "q"), contents=({1: "w1", 2: "w2"}, {1: "w2", 2: "w1"}))
     assert found["p"][0] == "p"
 
 
@@ -83,8 +78,7 @@ def test_operators_follow_their_module() -> None:
         [*modules("m", "m.x"), operator],
         [*modules("k", "k.y"), twin],
         mapping=rules,
-        candidate_content={2: "w"},
-        reference_content={2: "w"},
+        contents=({2: "w"}, {2: "w"}),
     )
     assert found["m.x/aten.mm.default"][0] == "k.y/aten.mm.default"
 
