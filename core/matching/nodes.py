@@ -22,7 +22,7 @@ from msprobe.core.matching.reasons import (
 from msprobe.core.sites import Node, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -111,15 +111,15 @@ class Matcher:
 
     # -- ways to pair
 
-    def by_names(self) -> None:
-        """Pairs equal paths, then equal paths without wrappers."""
+    def by_names(self, doubtful: Callable[[int, int], bool] = lambda _c, _r: False) -> None:
+        """Pairs equal paths, then equal paths without wrappers; those that are ``doubtful`` are left."""
         for index in self.free_candidates():
             partner = self.by_path.get(self.candidate[index].path)
-            if partner is not None:
+            if partner is not None and not doubtful(index, partner):
                 self.pair(index, partner, BY_NAME)
         for index in self.free_candidates():
             partner = self.by_normal_path.get(normalise(self.candidate[index].path))
-            if partner is not None:
+            if partner is not None and not doubtful(index, partner):
                 self.pair(index, partner, BY_NORMALISED_NAME)
 
     def by_content(self, candidate: dict[int, Hashable], reference: dict[int, Hashable]) -> None:
@@ -161,14 +161,15 @@ class Matcher:
                 yield left, right
 
     def by_unique_class(self) -> None:
-        """Pairs free modules without parameters of their own that are the only ones of their class on both sides."""
-        free = (self.free_candidates(), self.free_references())
-        classes = [
-            _unique({i: nodes[i].class_name for i in side if nodes[i].kind is NodeKind.MODULE and nodes[i].path})
-            for nodes, side in zip((self.candidate, self.reference), free, strict=True)
-        ]
-        for name in classes[0].keys() & classes[1].keys():
-            self.pair(classes[0][name], classes[1][name], BY_CLASS)
+        """Pairs free modules that are the only ones of their class, in paired parents or on both sides at all."""
+        families = [*self._open_families(), (self.free_candidates(), self.free_references())]
+        for left, right in families:
+            classes = [
+                _unique({i: _class_word(nodes[i]) for i in side if _is_named_module(nodes[i])})
+                for nodes, side in ((self.candidate, left), (self.reference, right))
+            ]
+            for name in classes[0].keys() & classes[1].keys():
+                self.pair(classes[0][name], classes[1][name], BY_CLASS)
 
     def operators_of_paired_modules(self) -> None:
         """Pairs operators of one name inside paired modules."""
@@ -181,6 +182,15 @@ class Matcher:
             partner = self.by_path.get(f"{self.reference[int(self.pairs.partner[owner])].path}/{operator}")
             if partner is not None:
                 self.pair(index, partner, self.pairs.reasons[owner])
+
+
+def _is_named_module(node: Node) -> bool:
+    return node.kind is NodeKind.MODULE and bool(node.path)
+
+
+def _class_word(node: Node) -> str:
+    """Gives a class without what implementations put around it: SiLU and SiLUActivation are one."""
+    return node.class_name.lower().removesuffix("activation").removesuffix("layer")
 
 
 def _depth(node: Node) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from msprobe.core.matching.mapping import Mapping
+    from msprobe.core.matching.parameters import Parameters
     from msprobe.core.matching.views import RankView
     from msprobe.core.sites import Node
 
@@ -49,10 +50,10 @@ def find_pairs(candidate: RankView, reference: RankView, mapping: Mapping | None
     matcher = Matcher(candidate.nodes, reference.nodes)
     if mapping is not None:
         apply_rules(matcher, mapping)
-    matcher.by_names()
     sides = (candidate, reference)
+    parameters = (parameters_of(candidate), parameters_of(reference))
+    matcher.by_names(_Doubt(matcher, parameters).of)
     if matcher.free_candidates() and matcher.free_references():
-        parameters = (parameters_of(candidate), parameters_of(reference))
         matcher.by_content(*(parameter_content(own) for own in parameters))
         recognise(matcher, sides, parameters)
         pair_containers(matcher)
@@ -80,7 +81,24 @@ def match_nodes(
     return matcher.pairs
 
 
+class _Doubt:
+    """Tells which modules of one name may be two things: a fused layer and a container, or layers of other sizes."""
+
+    def __init__(self, matcher: Matcher, parameters: tuple[Parameters, Parameters]) -> None:
+        self._children = matcher.children
+        self._sizes = [{n: {p.argument: p.size for p in own} for n, own in side.items()} for side in parameters]
+
+    def of(self, candidate: int, reference: int) -> bool:
+        """Tells whether the pair should wait for better evidence."""
+        x, y = self._sizes[0].get(candidate, {}), self._sizes[1].get(reference, {})
+        if not x or not y:
+            one_is_container = bool(self._children[0].get(candidate)) != bool(self._children[1].get(reference))
+            return bool(x or y) and one_is_container
+        return any(x[name] != y[name] for name in x.keys() & y.keys())
+
+
 def _by_structure(matcher: Matcher) -> None:
+    matcher.by_names()
     pair_containers(matcher)
     matcher.by_relative_names()
     matcher.by_structure()

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "record": "run a training script and record what its models compute",
     "compare": "compare two runs and name the first wrong tensor",
     "merge": "write a run of many ranks as the run of one",
+    "map": "propose which module of one run is which of the other, as a mapping file",
     "view": "show two runs side by side in the browser",
     "scan": "find what is wrong in one run, without a reference",
     "info": "show what a run holds, or in what the circumstances of two runs differ",

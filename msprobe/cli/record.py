@@ -171,6 +171,13 @@ def _add_switches(made: Parser) -> None:
         help="do not follow data flow in the first recorded step",
     )
     group.add_argument(
+        "--no-vectors",
+        dest="vectors",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="do not sum rows and columns of parameters in the first step",
+    )
+    group.add_argument(
         "--allow-decompile",
         action="store_true",
         default=argparse.SUPPRESS,

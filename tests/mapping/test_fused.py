@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import torch
 
 import msprobe
 from msprobe.core.errors import MappingError
-from tests.mapping.twins import FusedDecoder, small_decoder, train
+from tests.mapping.twins import small_decoder, train
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,43 +21,24 @@ candidate: {framework: pytorch, model: FusedDecoder}
 reference: {framework: pytorch, model: LlamaForCausalLM}
 rules:
   - {candidate: embedding, reference: model.embed_tokens}
-  - {candidate: "blocks.{i}", reference: "model.layers.{i}"}
-  - {candidate: "blocks.{i}.input_norm", reference: "model.layers.{i}.input_layernorm"}
-  - {candidate: "blocks.{i}.pre_mlp_norm", reference: "model.layers.{i}.post_attention_layernorm"}
-  - {candidate: "blocks.{i}.self_attention", reference: "model.layers.{i}.self_attn"}
-  - {candidate: "blocks.{i}.self_attention.linear_proj", reference: "model.layers.{i}.self_attn.o_proj"}
-  - {candidate: "blocks.{i}.ffn", reference: "model.layers.{i}.mlp"}
-  - {candidate: "blocks.{i}.ffn.linear_fc2", reference: "model.layers.{i}.mlp.down_proj"}
-  - {candidate: final_norm, reference: model.norm}
+  - {candidate: "decoder.blocks.{i}", reference: "model.layers.{i}"}
+  - {candidate: "decoder.blocks.{i}.input_norm", reference: "model.layers.{i}.input_layernorm"}
+  - {candidate: "decoder.blocks.{i}.pre_mlp_norm", reference: "model.layers.{i}.post_attention_layernorm"}
+  - {candidate: "decoder.blocks.{i}.self_attention", reference: "model.layers.{i}.self_attn"}
+  - {candidate: "decoder.blocks.{i}.self_attention.linear_proj", reference: "model.layers.{i}.self_attn.o_proj"}
+  - {candidate: "decoder.blocks.{i}.ffn", reference: "model.layers.{i}.mlp"}
+  - {candidate: "decoder.blocks.{i}.ffn.linear_fc2", reference: "model.layers.{i}.mlp.down_proj"}
+  - {candidate: decoder.final_norm, reference: model.norm}
   - {candidate: output_layer, reference: lm_head}
   - {candidate: rotary, reference: model.rotary_emb}
-  - candidate: blocks.{i}.ffn.linear_fc1
+  - candidate: decoder.blocks.{i}.ffn.linear_fc1
     reference: [model.layers.{i}.mlp.gate_proj, model.layers.{i}.mlp.up_proj]
     combine: {concat: -1}
-  - candidate: blocks.{i}.self_attention.linear_qkv
+  - candidate: decoder.blocks.{i}.self_attention.linear_qkv
     reference: [model.layers.{i}.self_attn.q_proj, model.layers.{i}.self_attn.k_proj, model.layers.{i}.self_attn.v_proj]
     combine: QKV
 """
 PLAIN, BY_GROUP = "{concat: -1}", "{interleave: {dim: 0, groups: num_query_groups}}"
-
-
-@pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    """Gives a function that records a decoder, once for each kind."""
-    made: dict[tuple[object, ...], Path] = {}
-
-    def start(kind: str, what: str = "statistics,sketch", family: str = "llama", **options: Any) -> Path:
-        key = (kind, what, family, *options.items())
-        if key not in made:
-            model = small_decoder(family)
-            if kind != "parts":
-                model = FusedDecoder(model, interleaved=kind == "interleaved")
-            made[key] = tmp_path_factory.mktemp(kind) / "run"
-            with msprobe.record(model, made[key], what=what, **options):
-                train(model, 2)
-        return made[key]
-
-    return start
 
 
 @pytest.fixture
@@ -84,7 +65,7 @@ def of_node(comparison, name, **where):
 def test_a_fused_decoder_agrees_with_its_parts(record, rules, kind, qkv, what):
     comparison = msprobe.compare(record(kind, what), record("parts", what), mapping=rules(qkv))
     assert comparison.summary.exit_code == 0
-    fused = of_node(comparison, "blocks.1.self_attention.linear_qkv")
+    fused = of_node(comparison, "decoder.blocks.1.self_attention.linear_qkv")
     assert set(fused["reference_node"]) == {"model.layers.1.self_attn.q_proj+k_proj+v_proj"}
     assert set(fused["direction"]) >= {"forward", "backward", "update"}
     assert set(fused["verdict"]) <= {"equal", "normal"}
@@ -108,7 +89,7 @@ def test_a_wrong_order_of_groups_is_a_difference_of_the_parameters(record, rules
     """Without any tensor: the row sums of the weight stand in another order."""
     comparison = msprobe.compare(record("interleaved"), record("parts"), mapping=rules(PLAIN))
     assert comparison.summary.exit_code == 1
-    weight = of_node(comparison, "blocks.0.self_attention.linear_qkv", role="parameter", step=0)
+    weight = of_node(comparison, "decoder.blocks.0.self_attention.linear_qkv", role="parameter", step=0)
     assert list(weight["verdict"]) == ["introduced"]
     assert list(weight["error_kind"]) == ["order"]
     assert 0.5 < weight["error"][0] < 2
@@ -128,14 +109,14 @@ def test_a_fault_in_one_part_is_found_in_statistics(record, rules, tmp_path):
 
 def test_biases_are_joined_as_well(record, rules):
     comparison = msprobe.compare(record("fused", family="qwen2"), record("parts", family="qwen2"), mapping=rules(PLAIN))
-    bias = of_node(comparison, "blocks.0.self_attention.linear_qkv", argument="bias", step=0, role="parameter")
+    bias = of_node(comparison, "decoder.blocks.0.self_attention.linear_qkv", argument="bias", step=0, role="parameter")
     assert list(bias["verdict"]) == ["equal"]
 
 
 def test_operators_of_parts_are_joined_where_the_whole_has_them(record, rules):
     runs = [record(kind, level="mix") for kind in ("fused", "parts")]
     comparison = msprobe.compare(*runs, mapping=rules(PLAIN))
-    products = of_node(comparison, "blocks.0.self_attention.linear_qkv/aten.mm.default", role="output", step=0)
+    products = of_node(comparison, "decoder.blocks.0.self_attention.linear_qkv/aten.mm.default", role="output", step=0)
     assert len(products["verdict"])
     assert set(products["verdict"]) <= {"equal", "normal"}
 

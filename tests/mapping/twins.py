@@ -89,10 +89,11 @@ class FeedForward(nn.Module):
         super().__init__()
         self.linear_fc1 = fused([mlp.gate_proj, mlp.up_proj])
         self.linear_fc2 = copied(mlp.down_proj)
+        self.activation = nn.SiLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = self.linear_fc1(x).chunk(2, dim=-1)
-        return self.linear_fc2(functional.silu(gate) * up)
+        return self.linear_fc2(self.activation(gate) * up)
 
 
 class Block(nn.Module):
@@ -109,23 +110,34 @@ class Block(nn.Module):
         return x + self.ffn(self.pre_mlp_norm(x))
 
 
+class Blocks(nn.Module):
+    """All layers and the norm after them."""
+
+    def __init__(self, model: Any, *, interleaved: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(layer, interleaved=interleaved) for layer in model.layers)
+        self.final_norm = RMSNorm(model.norm.weight, model.norm.variance_epsilon)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x, cos, sin)
+        return self.final_norm(x)
+
+
 class FusedDecoder(nn.Module):
     """The same decoder, written otherwise."""
 
     def __init__(self, model: Any, *, interleaved: bool = False) -> None:
         super().__init__()
         self.embedding = nn.Embedding.from_pretrained(model.model.embed_tokens.weight.clone(), freeze=False)
-        self.blocks = nn.ModuleList(Block(layer, interleaved=interleaved) for layer in model.model.layers)
-        self.final_norm = RMSNorm(model.model.norm.weight, model.model.norm.variance_epsilon)
+        self.decoder = Blocks(model.model, interleaved=interleaved)
         self.output_layer = copied(model.lm_head)
         self.rotary = model.model.rotary_emb.__class__(model.config)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens)
         cos, sin = (part[:, None] for part in self.rotary(x, torch.arange(tokens.shape[1])[None]))
-        for block in self.blocks:
-            x = block(x, cos, sin)
-        return self.output_layer(self.final_norm(x))
+        return self.output_layer(self.decoder(x, cos, sin))
 
 
 def fused(parts: list[nn.Linear], groups: int = 1) -> nn.Linear:
