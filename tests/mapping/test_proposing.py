@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -117,12 +118,12 @@ class Split(torch.nn.Module):
             self.add_module(name, layer)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.query(x), self.key(x), self.value(x)], dim=-1)
+        return torch.cat([self.get_submodule(name)(x) for name in ("query", "key", "value")], dim=-1)
 
 
 def test_weights_that_are_fused_and_transposed_are_recognised(tmp_path):
     config = transformers.GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=1, n_head=4)
-    attention = transformers.GPT2LMHeadModel(config).transformer.h[0].attn
+    attention: Any = transformers.GPT2LMHeadModel(config).transformer.h[0].attn
     torch.nn.init.normal_(attention.c_attn.bias)
     for name, model in (
         ("fused", torch.nn.Sequential(attention.c_attn)),
@@ -140,23 +141,16 @@ def test_weights_that_are_fused_and_transposed_are_recognised(tmp_path):
 
 
 def test_content_that_is_not_unique_recognises_nothing(tmp_path):
-    class Norms(torch.nn.Module):
-        def __init__(self, names: list[str]) -> None:
-            super().__init__()
-            for name in names:
-                self.add_module(name, torch.nn.Linear(4, 4))
-                torch.nn.init.ones_(self.get_submodule(name).weight)
-                torch.nn.init.zeros_(self.get_submodule(name).bias)
-            self.names = names
+    def norms(first: str, second: str) -> torch.nn.Module:
+        layers = OrderedDict((name, torch.nn.Linear(4, 4)) for name in (first, second))
+        for layer in layers.values():
+            torch.nn.init.ones_(layer.weight)
+            torch.nn.init.zeros_(layer.bias)
+        return torch.nn.Sequential(layers)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for name in self.names:
-                x = self.get_submodule(name)(x)
-            return x
-
-    with msprobe.record(model := Norms(["p", "q"]), tmp_path / "c"):
+    with msprobe.record(model := norms("p", "q"), tmp_path / "c"):
         model(torch.ones(1, 4))
-    with msprobe.record(model := Norms(["r", "s"]), tmp_path / "d"):
+    with msprobe.record(model := norms("r", "s"), tmp_path / "d"):
         model(torch.ones(1, 4))
     rules = propose_mapping(tmp_path / "c", tmp_path / "d").rules
     assert not any("content" in rule.note or "equal parameters" in rule.note for rule in rules)
