@@ -142,8 +142,9 @@ def test_weights_that_are_fused_and_transposed_are_recognised(tmp_path):
 
 def test_content_that_is_not_unique_recognises_nothing(tmp_path):
     def norms(first: str, second: str) -> torch.nn.Module:
-        layers = OrderedDict((name, torch.nn.Linear(4, 4)) for name in (first, second))
-        for layer in layers.values():
+        layers: OrderedDict[str, torch.nn.Module] = OrderedDict()
+        for name in (first, second):
+            layers[name] = layer = torch.nn.Linear(4, 4)
             torch.nn.init.ones_(layer.weight)
             torch.nn.init.zeros_(layer.bias)
         return torch.nn.Sequential(layers)
