@@ -6,8 +6,15 @@ a new process (its imports left out) after the page cache of the index was dropp
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import resource
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +24,7 @@ from msprobe.core.records import Status
 from msprobe.core.run.batch import Batch, RankInfo, RunHeader, SiteRow
 from msprobe.core.run.writer import RunWriter
 from msprobe.core.sites import Direction, Form, Node, NodeKind, Role
+from msprobe.core.trend.index import Query, TrendIndex, open_index
 
 _STATISTICS = frozenset({"statistics"})
 
@@ -86,9 +94,96 @@ def _records(generator: np.random.Generator, size: Size, step: int) -> dict[str,
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one kind of picture cost: milliseconds in a new process, and the median of those that follow."""
+
+    name: str
+    shape: tuple[int, int]
+    cold_ms: float
+    warm_ms: float
+
+
+def pictures(index: TrendIndex) -> dict[str, Query]:
+    """Gives a query for each way to fix or pool the third axis."""
+    site, step = int(index.sites.order[len(index.sites) // 3]), int(index.steps[len(index.steps) // 4])
+    rank = int(index.ranks[len(index.ranks) // 2])
+    return {
+        "step x rank, one site": Query("step", "rank", fixed=site),
+        "site x rank, one step": Query("site", "rank", fixed=step),
+        "site x step, one rank": Query("site", "step", fixed=rank),
+        "step x rank, all sites": Query("step", "rank"),
+        "site x rank, all steps": Query("site", "rank"),
+        "site x step, all ranks": Query("site", "step"),
+        "step x rank, one kind, 50 x 20 pixels": Query("step", "rank", kind="activation out", width=50, height=20),
+    }
+
+
+def ask(path: Path, name: str, *, repeats: int = 5) -> tuple[Answer, float]:
+    """Asks one query again and again; gives what it cost and the peak memory of this process in MB."""
+    index = open_index(path, refresh=False)
+    query = pictures(index)[name]
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        found = index.slice(query)
+        times.append(1_000 * (time.perf_counter() - started))
+    shape = int(found.values.shape[0]), int(found.values.shape[1])
+    return Answer(name, shape, times[0], float(np.median(times[1:]))), _peak()
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_000
+
+
+def measure_compaction(path: Path) -> tuple[float, float, float]:
+    """Compacts a run; gives wall and CPU seconds and the peak memory in MB."""
+    started, cpu = time.perf_counter(), time.process_time()
+    open_index(path)
+    return time.perf_counter() - started, time.process_time() - cpu, _peak()
+
+
+def _drop_caches() -> bool:
+    """Empties the system's page cache, where this process may."""
+    try:
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+    except OSError:
+        return False
+    return True
+
+
+def _in_new_process(code: str) -> list[float]:
+    start = "from pathlib import Path; import json; from benchmarks.trend import *; "
+    done = subprocess.run([sys.executable, "-c", start + code], check=True, capture_output=True, text=True)
+    return list(json.loads(done.stdout))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.trend", description=__doc__)
+    for name, value in (("ranks", Size().ranks), ("steps", Size().steps), ("sites", Size().sites)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    arguments = parser.parse_args(argv)
+    size = Size(arguments.ranks, arguments.steps, arguments.sites)
+    with tempfile.TemporaryDirectory(prefix="trend-") as folder:
+        path = Path(folder) / "run"
+        started = time.perf_counter()
+        write_run(path, size)
+        print(f"{size.records:,} records of {size.ranks} ranks written in {time.perf_counter() - started:.0f} s")
+        wall, cpu, peak = _in_new_process(f"print(json.dumps(measure_compaction(Path({str(path)!r}))))")
+        rate = size.records / wall / 1e6
+        print(f"compacted in {wall:.1f} s, {cpu:.1f} s of CPU: {rate:.2f} M records/s, peak {peak:.0f} MB")
+        dropped = _drop_caches()
+        print(f"{'picture':<40}{'cells':>12}{'cold ms':>9}{'warm ms':>9}{'peak MB':>9}")
+        for name in pictures(open_index(path, refresh=False)):
+            _drop_caches()
+            code = f"a, peak = ask(Path({str(path)!r}), {name!r}); print(json.dumps([*a.shape, a.cold_ms, a.warm_ms, peak]))"
+            height, width, cold, warm, memory = _in_new_process(code)
+            print(f"{name:<40}{f'{height:.0f} x {width:.0f}':>12}{cold:>9.0f}{warm:>9.0f}{memory:>9.0f}")
+        print("cold: a new process" + (", page cache emptied" if dropped else "; the page cache could not be emptied"))
+    return 0
+
+
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    size = Size(*map(int, sys.argv[2:5]))
-    t = time.time()
-    write_run(path, size)
-    print("wrote", time.time() - t)
+    sys.exit(main())

@@ -12,7 +12,7 @@ from msprobe.core.scan.departures import departures
 from msprobe.core.scan.experts import dead_experts
 from msprobe.core.scan.findings import FOUND, NOTHING, TOO_LITTLE, Finding, Scan, ordered
 from msprobe.core.scan.nonfinite import finding_of
-from msprobe.core.scan.origins import Outbreak, outbreaks
+from msprobe.core.scan.origins import Outbreak, made_here, outbreaks
 from msprobe.core.scan.recording import recording_notes
 from msprobe.core.scan.training import training_findings
 from msprobe.core.trend.index import TrendIndex, open_index
@@ -104,12 +104,10 @@ def _result(index: TrendIndex, findings: tuple[Finding, ...], notes: tuple[str, 
     return Scan(f"Nothing is wrong in what was recorded ({looked}).", findings, notes, NOTHING, recorded)
 
 
-def mark_origins(index: TrendIndex) -> np.ndarray:
-    """Gives (step, site, rank) of the cells in which NaN arose, shape (n, 3), for pictures (``State.NAN_MADE``)."""
-    from msprobe.core.scan.origins import made_here
-
-    rows = []
+def mark_origins(index: TrendIndex) -> None:
+    """Tells an index where NaN arose, so that its pictures show these cells as ``State.NAN_MADE``."""
+    rows = [np.zeros((0, 3), np.int64)]
     for outbreak in outbreaks(index, _stages(index)):
         sites, ranks = made_here(outbreak)
         rows.append(np.stack([np.full(len(sites), outbreak.step), sites, ranks], axis=1))
-    return np.concatenate(rows) if rows else np.zeros((0, 3), np.int64)
+    index.origins = np.concatenate(rows)

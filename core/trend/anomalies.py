@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 #: Steps of history that a step is scored against, and how many steps share one history.
 WINDOW: Final = 64
 _STRIDE: Final = 8
-#: An anomaly of a magnitude is at least this many times its normal value, or its inverse. One of a minimum or maximum
-#: is off by at least this many times the spread of its history.
+#: An anomaly of a magnitude is at least this many times its normal value, or its inverse; so is one of a minimum or
+#: maximum, where only growth counts: a rare token that is not there makes a maximum fall. It must besides be off by
+#: ``SPREADS`` times the widest of its history, because extremes have heavy tails.
 FACTOR: Final = 2.0
+SPREADS: Final = 3.0
 #: Cells of roll-ups that are looked at together.
 _CHUNK_CELLS: Final = 4_000_000
 #: Statistic, column of the roll-up, whether it is a magnitude.
@@ -118,7 +120,8 @@ def _departures(
                 far = np.abs(np.log(np.abs(block)) - normal.centre) > np.log(FACTOR)
             else:
                 spread = np.nanmax(np.where(np.isfinite(history), np.abs(history - normal.centre), 0.0), axis=0)
-                far = np.abs(block - normal.centre) > FACTOR * spread
+                off = np.abs(block - normal.centre)
+                far = (off > SPREADS * spread) & (off > (FACTOR - 1) * np.abs(normal.centre))
             marked = (np.abs(score) > threshold) & far
         if not marked.any():
             continue

@@ -17,6 +17,7 @@ import numpy as np
 from msprobe.core.errors import TrendError
 from msprobe.core.run.reader import Run, open_run
 from msprobe.core.trend.compaction import BLOCK_ROWS, Compactor, read_catalogue
+from msprobe.core.trend.kinds import kind_number
 from msprobe.core.trend.manifest import (
     INDEX_FOLDER,
     TREND_FOLDER,
@@ -67,6 +68,8 @@ class TrendIndex:
     def __init__(self, run: Run, folder: Path, manifest: Manifest, temporary: Path | None = None) -> None:
         self.run, self.path, self.folder, self.manifest = run, run.path, folder, manifest
         self.store = Store(folder)
+        #: (step, site, rank) of cells in which NaN arose, shape (n, 3); the scan knows them (``mark_origins``).
+        self.origins: NDArray[np.int64] = np.zeros((0, 3), np.int64)
         if temporary is not None:
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
 
@@ -93,6 +96,21 @@ class TrendIndex:
         if not len(steps):
             return []
         return [b for b in blocks if bool(np.any((steps >= b.first) & (steps <= b.last)))]
+
+    def find_sites(
+        self, text: str = "", *, kind: str | None = None, layer: int | None = None, parameter_kind: str | None = None
+    ) -> NDArray[np.int64]:
+        """Gives the sites whose node, class or argument holds a text, with these tags, in order of execution."""
+        sites, words = self.sites, text.lower()
+        kept = np.ones(len(sites), bool)
+        if words:
+            kept = np.array([words in f"{sites.name(i)} {sites['class_name'][i]}".lower() for i in range(len(sites))])
+        for name, wanted in (("layer", layer), ("parameter_kind", parameter_kind)):
+            if wanted is not None:
+                kept &= sites[name] == wanted
+        if kind is not None:
+            kept &= sites["kind"] == kind_number(kind)
+        return sites.order[kept[sites.order]]
 
     def slice(self, query: Query) -> Slice:
         """Gives a picture.

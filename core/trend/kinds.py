@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from msprobe.core.errors import TrendError
 from msprobe.core.sites import Direction, NodeKind, Role
+from msprobe.core.suggestions import closest
 
 #: Kinds of metric; a site's ``kind`` in the index is a position in this list. Positions never change.
 KINDS: Final = (
@@ -66,6 +68,19 @@ def kind_of(node_kind: str, direction: str, role: str, argument: str) -> str:
     if direction == Direction.RECOMPUTE.value:
         return "recompute"
     return _BY_PLACE.get((direction, role), "other")
+
+
+def kind_number(kind: str) -> int:
+    """Gives a kind's position in ``KINDS``.
+
+    Raises:
+        TrendError: There is no such kind.
+    """
+    if kind not in KINDS:
+        near = closest(kind, KINDS)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise TrendError(f"no kind {kind!r}.{hint} There are: {', '.join(KINDS)}.")
+    return KINDS.index(kind)
 
 
 def layer_of(path: str) -> int:

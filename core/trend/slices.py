@@ -12,6 +12,7 @@ from msprobe.core.errors import TrendError
 from msprobe.core.suggestions import closest
 from msprobe.core.trend.kinds import KINDS
 from msprobe.core.trend.pooling import Axis, pool
+from msprobe.core.trend.states import State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +37,8 @@ STATISTICS: Final[Mapping[str, str]] = {
     "zero": '"zero"::DOUBLE',
     "elements": '"elements"::DOUBLE',
 }
+#: Columns of ``TrendIndex.origins``.
+ORIGIN_COLUMNS: Final = ("step", "site", "rank")
 _COUNTS: Final = ("nan", "pos_inf", "neg_inf", "zero", "elements")
 _ROLL_UPS: Final = {"rank": "over_ranks", "step": "over_steps", "site": "over_sites"}
 
@@ -129,8 +132,23 @@ def cut(index: TrendIndex, query: Query) -> Slice:
     values = cells.get("value", np.zeros(0)).astype(np.float64, copy=False)
     states = cells.get("state", np.zeros(0, np.uint8))
     pooled, worst = pool(pixels, values, states, x.pixels * y.pixels, lowest=query.keeps_lowest)
+    _mark_origins(index, domain, x, y, worst)
     shape = (y.pixels, x.pixels)
     return Slice(pooled.reshape(shape), worst.reshape(shape), x, y, query)
+
+
+def _mark_origins(
+    index: TrendIndex, domain: Mapping[str, NDArray[np.int64]], x: Axis, y: Axis, worst: NDArray[np.uint8]
+) -> None:
+    """Raises pixels in which a NaN arose, as far as the index was told where that was."""
+    if not len(index.origins):
+        return
+    places = dict(zip(ORIGIN_COLUMNS, index.origins.T, strict=True))
+    inside = np.ones(len(index.origins), bool)
+    for axis, wanted in domain.items():
+        inside &= np.isin(places[axis], wanted)
+    pixels = (y.pixel_of(places[y.name]) * x.pixels + x.pixel_of(places[x.name]))[inside]
+    worst[pixels[worst[pixels] == State.NAN]] = State.NAN_MADE
 
 
 def _steps(index: TrendIndex, query: Query) -> NDArray[np.int64]:
