@@ -41,16 +41,18 @@ web: $(INSTALLED) ## build the pages of msprobe view, and check their types and 
 	$(BIN)/python hatch_build.py pages
 	cd visualizers/web/client && npm test
 
-bench: $(INSTALLED) ## what recording costs (docs/benchmarks.md), PrecisionBench in small, speed of comparing
+bench: $(INSTALLED) ## what recording costs (docs/benchmarks.md), PrecisionBench in small, speed of comparing and of trends
 	$(BIN)/python -m benchmarks.recording --page docs/benchmarks.md
 	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.precision --quick
 	$(BIN)/python -m benchmarks.compare_speed
+	$(BIN)/python -m benchmarks.trend --ranks 64
 
 long: $(INSTALLED) ## the full counts of tests and benchmarks (hours)
 	$(BIN)/pytest -m long
 	$(BIN)/python -m benchmarks.precision.run --page docs/precision-bench.md
 	$(BIN)/python -m benchmarks.compare_speed
+	$(BIN)/python -m benchmarks.trend
 
 clean: ## remove what was built
 	rm -rf .venvs .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

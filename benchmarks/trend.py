@@ -178,7 +178,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{'picture':<40}{'cells':>12}{'cold ms':>9}{'warm ms':>9}{'peak MB':>9}")
         for name in pictures(open_index(path, refresh=False)):
             _drop_caches()
-            code = f"a, peak = ask(Path({str(path)!r}), {name!r}); print(json.dumps([*a.shape, a.cold_ms, a.warm_ms, peak]))"
+            code = f"a, peak = ask(Path({str(path)!r}), {name!r}); "
+            code += "print(json.dumps([*a.shape, a.cold_ms, a.warm_ms, peak]))"
             height, width, cold, warm, memory = _in_new_process(code)
             print(f"{name:<40}{f'{height:.0f} x {width:.0f}':>12}{cold:>9.0f}{warm:>9.0f}{memory:>9.0f}")
         print("cold: a new process" + (", page cache emptied" if dropped else "; the page cache could not be emptied"))

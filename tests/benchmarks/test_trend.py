@@ -1,6 +1,7 @@
 """The benchmark of trends writes, compacts and asks what it says; time is not asserted here."""
 
 import numpy as np
+import pytest
 
 from benchmarks.trend import Size, ask, main, measure_compaction, pictures, write_run
 from msprobe.core.trend.index import open_index
@@ -28,6 +29,7 @@ def test_every_picture_shows_what_was_written(tmp_path):
         assert min(answer.cold_ms, answer.warm_ms, memory) > 0
 
 
+@pytest.mark.long
 def test_the_command_prints_a_line_for_each_picture(capsys):
     assert main(["--ranks", "2", "--steps", "3", "--sites", "6"]) == 0
     shown = capsys.readouterr().out
