@@ -12,6 +12,8 @@ LAYOUTS: dict[str, tuple[int, str]] = {
     "tp2 sp": (2, "tests.parallel.tensor_parallel:train_sequence_parallel"),
     "micro-steps": (2, "tests.parallel.data_parallel:train_by_micro_steps"),
     "micro-steps of four": (4, "tests.parallel.data_parallel:train_by_micro_steps"),
+    "cp2": (2, "tests.parallel.context_parallel:train_context_parallel"),
+    "ep2": (2, "tests.parallel.expert_parallel:train_expert_parallel"),
     "pp2": (2, "tests.parallel.pipeline:train_pipeline"),
     "vpp2": (2, "tests.parallel.pipeline:train_virtual_pipeline"),
     "tp2 pp2": (4, "tests.parallel.pipeline:train_pipeline_of_tensor_parallel"),

@@ -169,8 +169,9 @@ class Layouts:
         if self.tracker is None:
             return
         self.tracker.ran(func, args, kwargs, result)
-        if isinstance(result, torch.Tensor) and not result.ndim and torch._C._current_graph_task_id() == -1:
-            found = self.tracker.look(result)
+        first = result[0] if isinstance(result, tuple) and result else result
+        if isinstance(first, torch.Tensor) and not first.ndim and torch._C._current_graph_task_id() == -1:
+            found = self.tracker.look(first)
             if found is not None and found.partial:
                 self._loss = dict(found.partial)
 
