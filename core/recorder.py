@@ -153,6 +153,10 @@ class Recorder:
             wanted = self._wanted[node] = what_is_kept(self._node_list[node], self._options)
         return wanted
 
+    def node_of(self, site: int) -> int:
+        """Gives the number of the node that a site belongs to."""
+        return self._site_nodes[site]
+
     def edge(self, source: int, target: int, known_by: EdgeSource) -> None:
         """Notes that the tensor at site ``target`` was computed from that at ``source``; once is enough."""
         with self._lock:

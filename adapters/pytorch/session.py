@@ -312,9 +312,10 @@ class Session:
     def _find_layouts(self) -> None:
         """Learns how the model is spread over ranks, before the first forward of a step."""
         if self._observer.layouts is None:
-            self._observer.layouts = layouts_on(self._mesh(), self.options)
+            mesh, wrapped = self._mesh(), self._holdings.group.sizes
+            self._observer.layouts = layouts_on(mesh, self.recorder, self.options.context_parallel, wrapped)
         if self._observer.layouts is not None:
-            self._observer.layouts.begin_step(self.models.values(), self._observer.tracer)
+            self._observer.layouts.begin_step(self._modules.pairs(), self._observer.tracer)
         if self._ops is not None:
             self._ops.layouts = self._observer.layouts
 

@@ -54,7 +54,8 @@ def zigzag_part(whole: Tensor) -> Tensor:
 def train_context_parallel(rank: Rank, **settings: Any) -> None:
     config = Config(**settings)
     model = make_model(config)
-    for number, layer in model.layers.items():
+    layers: Any = model.layers.items()
+    for number, layer in layers:
         wrong = rank.fault == "keys out of order" and number == "3"
         layer.attention.attend = GatheredAttend(forgets_order=wrong)
     if rank.fault == "replica perturbed" and rank.rank == 1:

@@ -9,8 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
 
-QUICK = ("tp2", "tp2 sp", "vpp2")
-LONG = ("pp2", "tp2 pp2")
+QUICK = ("tp2 sp", "vpp2", "cp2", "ep2")
+LONG = ("tp2", "pp2", "tp2 pp2")
 DIRECTIONS = {("forward", "input"), ("forward", "output"), ("forward", "parameter"), ("backward", "input")}
 DIRECTIONS |= {("backward", "output"), ("backward", "gradient"), ("update", "gradient")}
 
@@ -29,4 +29,4 @@ def check_clean(result: Comparison) -> None:
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in LONG)])
 def test_a_layout_computes_what_one_process_computes(runs, name):
-    check_clean(runs.compared(name))
+    check_clean(runs.compared(name, reference="moe" if name == "ep2" else "single"))

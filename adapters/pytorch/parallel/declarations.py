@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 ATTRIBUTES: Final = ("tensor_model_parallel", "partition_dim", "partition_stride", "sequence_parallel", "allreduce")
 
 
-def declared(models: Iterable[torch.nn.Module], mesh: Mesh) -> Iterator[tuple[torch.nn.Parameter, Spread]]:
+def declared(parameters: Iterable[torch.nn.Parameter], mesh: Mesh) -> Iterator[tuple[torch.nn.Parameter, Spread]]:
     """Gives the parameters that say how they are cut."""
-    for model in models:
-        for parameter in model.parameters():
-            if not is_dtensor(parameter):
-                spread = _by_attributes(parameter, mesh)
-                if spread is not None:
-                    yield parameter, spread
+    for parameter in parameters:
+        if not is_dtensor(parameter):
+            spread = _by_attributes(parameter, mesh)
+            if spread is not None:
+                yield parameter, spread
 
 
 def attributes_of(parameter: torch.nn.Parameter) -> dict[str, Any]:

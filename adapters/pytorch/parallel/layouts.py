@@ -8,6 +8,7 @@ in later steps. Where nothing was followed, nothing is claimed: the axes are unk
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +16,54 @@ import torch
 
 from msprobe.adapters.pytorch.dtensors import is_dtensor, layout_of_spec, placed
 from msprobe.adapters.pytorch.parallel.declarations import declared
+from msprobe.adapters.pytorch.parallel.experts import local_experts
 from msprobe.adapters.pytorch.parallel.spreading import SpreadTracker
-from msprobe.adapters.pytorch.parallel.spreads import Spread, axes_of, of_layout, scaled, to_layout, whole
+from msprobe.adapters.pytorch.parallel.spreads import (
+    Spread,
+    axes_of,
+    of_layout,
+    scaled,
+    settled_along,
+    to_layout,
+    whole,
+)
 from msprobe.adapters.pytorch.placed import Placed
 from msprobe.core.placement import DATA_AXES, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from msprobe.adapters.pytorch.nodes import WatchedModule
     from msprobe.adapters.pytorch.parallel.mesh import Mesh
     from msprobe.adapters.pytorch.tracing import Tracer
-    from msprobe.core.options import RecordOptions
-
-#: Axes whose ranks hold other layers, experts or samples: what they do to a tensor is told elsewhere.
-_TOLD_ELSEWHERE = frozenset({"pp", "ep", *DATA_AXES})
+    from msprobe.core.recorder import Recorder
 
 
-def layouts_on(mesh: Mesh, options: RecordOptions) -> Layouts | None:
-    """Gives the layouts of a model on a mesh; None on a mesh of one rank."""
-    return Layouts(mesh, options.context_parallel) if mesh.axes else None
+def layouts_on(mesh: Mesh, recorder: Recorder, sequence_cut: str, wrapped: Iterable[str]) -> Layouts | None:
+    """Gives the layouts of a model on a mesh; None on a mesh of one rank.
+
+    ``sequence_cut`` says how context parallelism cuts. ``wrapped`` are axes of wrappers, which tell of them themselves.
+    """
+    if not mesh.axes:
+        return None
+    data = {axis for axis in mesh.axes if axis in DATA_AXES}
+    left_out = {"pp", *wrapped, *(("ep",) if data else ())}
+    axes = tuple(axis for axis in mesh.axes if axis not in left_out)
+    return Layouts(mesh, axes, recorder, sequence_cut)
 
 
 class Layouts:
     """The layouts of one model's tensors on this rank."""
 
-    def __init__(self, mesh: Mesh, sequence_cut: str = "") -> None:
+    def __init__(self, mesh: Mesh, axes: tuple[str, ...], recorder: Recorder, sequence_cut: str = "") -> None:
         self.mesh = mesh
+        #: The axes that are followed, and those of them along which ranks have different samples.
+        self.axes = axes
+        self._data = tuple(axis for axis in axes if axis in (*DATA_AXES, "ep"))
+        self._recorder = recorder
         self._sequence_cut = sequence_cut
-        #: The axes that are followed.
-        self.axes = tuple(axis for axis in mesh.axes if axis not in _TOLD_ELSEWHERE)
+        #: Nodes of experts that this rank alone has along axis ``ep``.
+        self._owned: set[int] = set()
         #: Follows operators, in the traced step only.
         self.tracker: SpreadTracker | None = None
         self._declared: dict[int, tuple[Any, Spread]] = {}
@@ -53,9 +73,12 @@ class Layouts:
         #: Passes of a step whose gradients are divided by their number at the end: those of a pipeline's schedule.
         self.passes = 1
 
-    def begin_step(self, models: Iterable[torch.nn.Module], tracer: Tracer | None) -> None:
-        """Asks the parameters how they are cut, and begins to follow operators in a traced step."""
-        self._declared = {id(parameter): (parameter, spread) for parameter, spread in declared(models, self.mesh)}
+    def begin_step(self, pairs: Iterable[tuple[WatchedModule, torch.nn.Module]], tracer: Tracer | None) -> None:
+        """Asks parameters how they are cut and experts which they are; begins to follow operators in a traced step."""
+        pairs = list(pairs)
+        own = (parameter for _, module in pairs for parameter in module._parameters.values() if parameter is not None)
+        self._declared = {id(parameter): (parameter, spread) for parameter, spread in declared(own, self.mesh)}
+        self._find_experts(pairs)
         if tracer is None:
             return
         tracer.layouts = self
@@ -63,28 +86,46 @@ class Layouts:
         for tensor, spread in self._declared.values():
             self.tracker.tell(tensor, spread)
 
+    def _find_experts(self, pairs: list[tuple[WatchedModule, torch.nn.Module]]) -> None:
+        nodes = {watched.path: watched.node for watched, _ in pairs}
+        for expert in local_experts(pairs):
+            self._recorder.fact(nodes[expert.path], "parallel", "path", expert.global_path)
+            inside = (node for path, node in nodes.items() if path == expert.path or path.startswith(f"{expert.path}."))
+            self._owned.update(inside)
+
     def stop(self) -> None:
         """Ends following; what was found at sites is kept."""
         self.tracker = None
 
     def batch(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Hears what a whole model is called with: context parallelism cuts dimension 1, in the way that was told."""
-        if self.tracker is None or "cp" not in self.axes:
+        """Hears what a whole model is called with.
+
+        Data axes cut dimension 0 into equal parts, context parallelism dimension 1 in the way that was told.
+        """
+        if self.tracker is None or not (self._data or "cp" in self.axes):
             return
-        own, size = self.mesh.coordinates["cp"], self.mesh.sizes["cp"]
         for tensor in tensors:
-            if tensor.ndim < 2 or is_dtensor(tensor) or self.tracker.look(tensor) is not None:
-                continue
-            shape = list(tensor.shape)
+            if tensor.ndim and not is_dtensor(tensor) and self.tracker.look(tensor) is None:
+                self.tracker.tell(tensor, of_layout(self._batch_layout(tensor)))
+
+    def _batch_layout(self, tensor: torch.Tensor) -> Layout:
+        """Gives the layout of one tensor that a whole model is called with."""
+        shape = list(tensor.shape)
+        shape[0] *= math.prod(self.mesh.sizes[axis] for axis in self._data)
+        in_sequence = "cp" in self.axes and len(shape) > 1
+        own, size = (self.mesh.places["cp"]) if in_sequence else (0, 1)
+        zigzag = self._sequence_cut == "zigzag" and tensor.shape[1:2].numel() % 2 == 0
+        contiguous = self._sequence_cut == "contiguous"
+        if in_sequence and (zigzag or contiguous):
             shape[1] *= size
-            layout = Layout.whole(shape, known_by="rule")
-            if self._sequence_cut == "zigzag" and shape[1] % (2 * size) == 0:
-                layout = layout.zigzag("cp", 1, coordinate=own, size=size)
-            elif self._sequence_cut == "contiguous":
-                layout = layout.shard("cp", 1, coordinate=own, parts=size)
-            else:
-                layout = Layout.whole(tensor.shape).unknown("cp")
-            self.tracker.tell(tensor, of_layout(layout))
+        layout = Layout.whole(shape, known_by="rule")
+        for axis in self._data:
+            layout = layout.shard(axis, 0, coordinate=self.mesh.coordinates[axis], parts=self.mesh.sizes[axis])
+        if in_sequence and zigzag:
+            return layout.zigzag("cp", 1, coordinate=own, size=size)
+        if in_sequence and contiguous:
+            return layout.shard("cp", 1, coordinate=own, parts=size)
+        return layout.unknown("cp") if in_sequence else layout
 
     def spread_of(self, tensor: torch.Tensor) -> Spread | None:
         """Gives what is known of a tensor by itself; None: it is whole, or nothing is known."""
@@ -107,13 +148,18 @@ class Layouts:
         if is_dtensor(tensor):
             return None
         found = self.spread_of(tensor)
+        shape = tuple(tensor.shape)
+        if self._owns(site):
+            found = settled_along(found or whole(shape), "ep")
         if self.tracker is not None:
-            self._sites[site] = found or whole(tuple(tensor.shape))
+            self._sites[site] = found or whole(shape)
         elif found is None:
             known = self._sites.get(site)
-            shape = tuple(tensor.shape)
             found = whole(shape).with_unknown(self.axes) if known is None else scaled(known, shape)
         return found
+
+    def _owns(self, site: int) -> bool:
+        return bool(self._owned) and self._recorder.node_of(site) in self._owned
 
     def gradient(
         self, site: int, gradient: torch.Tensor, forward: Spread | None, *, of_parameter: bool = False
@@ -130,17 +176,30 @@ class Layouts:
         like = self._like(forward, own, shape)
         cut = frozenset(axis for dim in like.dims for axis in axes_of(dim))
         unknown = like.unknown | ((own.unknown - cut) if own is not None else frozenset())
-        partial = tuple(entry for entry in (own.partial if own is not None else ()) if entry[0] not in cut)
-        spread = Spread(like.dims, partial, known_by="propagated").with_unknown(unknown)
+        partial = dict(own.partial if own is not None else ())
+        if of_parameter:
+            summed = self._summed() if not self._owns(site) else set()
+            unknown, partial = unknown - summed, {**dict.fromkeys(summed, "sum"), **partial}
+        spread = Spread(like.dims, tuple(sorted((a, op) for a, op in partial.items() if a not in cut)))
+        spread = spread.with_unknown(unknown)
         if self.tracker is not None:
             self.tracker.tell(gradient, spread)
             self._sites[site] = spread
-        averaged = {axis for axis, op in self._loss.items() if op == "avg"}
+        return self._of_loss(gradient, spread, of_parameter=of_parameter)
+
+    def _summed(self) -> set[str]:
+        """Gives the axes over which the gradients of parameters are yet to be summed, whatever was followed."""
+        return {axis for axis in self.axes if axis in self._data or axis == "cp"}
+
+    def _of_loss(self, gradient: torch.Tensor, spread: Spread, *, of_parameter: bool) -> torch.Tensor | Placed:
+        """Says by what factor a gradient of this rank's loss differs from one of the whole loss, a mean over ranks."""
+        averaged = {axis for axis, op in self._loss.items() if op == "avg"} & set(self.axes)
         scale = float(self.passes)
         if of_parameter:
-            ops = tuple((axis, "avg" if axis in averaged else op) for axis, op in partial)
-            return self.placed(gradient, replace(spread, partial=ops), scale)
-        for axis in averaged & set(self.axes):
+            ops = tuple((axis, "avg" if axis in averaged else op) for axis, op in spread.partial)
+            averaged -= dict(ops).keys()
+            spread = replace(spread, partial=ops)
+        for axis in averaged:
             scale *= self.mesh.sizes[axis]
         return self.placed(gradient, spread, scale)
 
@@ -180,7 +239,7 @@ class Layouts:
         if is_dtensor(tensor):
             return tensor
         spread = spread or whole(tuple(tensor.shape))
-        explicit = scale != 1.0 or "cp" in self.axes
+        explicit = scale != 1.0 or bool(set(self.axes) - {"tp"})
         layout = to_layout(spread, self.axes, explicit=explicit)
         if layout is None:
             return tensor

@@ -12,9 +12,9 @@ from typing import Final
 import torch
 
 from msprobe.adapters.pytorch.parallel.fitting import Call, LostError, Rule, aligned, settled
-from msprobe.adapters.pytorch.parallel.spreads import Spread, whole
+from msprobe.adapters.pytorch.parallel.spreads import Spread, axes_of, whole
 from msprobe.adapters.pytorch.parallel.summing import SUMS
-from msprobe.adapters.pytorch.parallel.viewing import VIEWS
+from msprobe.adapters.pytorch.parallel.viewing import SCATTERS, VIEWS
 
 RULES: Final[dict[str, Rule]] = {**VIEWS, **SUMS}
 #: Pointwise operators that are linear in all their tensors together.
@@ -43,6 +43,8 @@ def spreads_of_outputs(call: Call, operands: Sequence[Spread], *, pointwise: boo
     except LostError as lost:
         return [_all_but(operands, output, lost.axes or affected) for output in call.outputs]
     unknown = frozenset(axis for operand in operands for axis in operand.unknown)
+    if short in SCATTERS:  # rows of this rank's own tensor are written, wherever the values have been in between
+        unknown = unknown.difference(*map(axes_of, found[0].dims))
     return [
         spread.with_unknown(unknown) if spread.shape == tuple(output.shape) else _lost(output, affected)
         for spread, output in zip(_padded(found, call.outputs, affected), call.outputs, strict=True)

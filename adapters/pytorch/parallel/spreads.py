@@ -183,6 +183,12 @@ def joined(pieces: Iterable[tuple[int, int]]) -> Intervals:
     return tuple(out)
 
 
+def settled_along(spread: Spread, axis: str) -> Spread:
+    """Gives the spread of a tensor that is known to be whole along an axis."""
+    lost = spread.with_unknown((axis,))
+    return replace(lost, unknown=lost.unknown - {axis})
+
+
 def scaled(spread: Spread, shape: Sequence[int]) -> Spread:
     """Gives the spread of a tensor of another local shape that is cut in the same way, as with longer samples.
 

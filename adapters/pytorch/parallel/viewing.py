@@ -164,6 +164,18 @@ def _fresh(call: Call) -> list[Spread]:
     return [whole(tuple(output.shape)) for output in call.outputs]
 
 
+def _scatter(call: Call) -> list[Spread]:
+    spread = call.spread(0)
+    if spread.partial:
+        raise LostError(axis for axis, _ in spread.partial)
+    return [spread]
+
+
+#: Operators that write rows into a tensor.
+SCATTERS: Final = frozenset({"index_add", "index_add_", "index_put", "index_put_", "index_copy", "index_copy_"}) | {
+    "scatter", "scatter_", "scatter_add", "scatter_add_",
+}  # fmt: skip
+
 VIEWS: Final[dict[str, Rule]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "_reshape_alias", "unflatten"), _view),
     **dict.fromkeys(("t", "transpose", "permute", "transpose_"), _permute),
@@ -172,6 +184,7 @@ VIEWS: Final[dict[str, Rule]] = {
         ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "bernoulli", "bernoulli_",
          "normal_", "uniform_", "fill_", "zero_"), _like
     ),
+    **dict.fromkeys(SCATTERS, _scatter),
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"), _fresh),
     "expand": _expand, "unsqueeze": _unsqueeze, "cat": _cat, "stack": _stack, "index": _index,
 }  # fmt: skip
