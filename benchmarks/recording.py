@@ -1,5 +1,7 @@
 """Measures what recording costs a training: ``python -m benchmarks.recording [--quick] [--page docs/benchmarks.md]``.
 
+One row in half a minute: ``python -m benchmarks.recording --only "module level, statistics" --quick --no-peer``.
+
 Each line of work runs in three processes: without a tool, under msprobe, under mindstudio-probe. They take turns within
 one run (A/B/C/A/B/C...), each round gives one ratio of CPU time per step, and the table has their median and range. CPU
 time is that of the whole process, the writer's thread included.
@@ -9,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,8 +30,12 @@ Size = tuple[int, int, int]
 #: Hidden size, layers, vocabulary.
 SMALL, LARGE, HUNDRED_MILLION = (256, 4, 2048), (512, 8, 2048), (768, 12, 32_000)
 #: CPU seconds that a turn of one process lasts, about, and steps before the first.
-TURN = 0.6
+TURN = 0.5
 WARM_UP = 3
+#: Rounds where a step takes seconds.
+FEW_ROUNDS = 5
+#: The idle probe is measured until its ratio is known this well, or for so many seconds.
+IDLE_HALF_WIDTH, IDLE_SECONDS, IDLE_TURN, LEAST_PAIRS = 0.003, 90.0, 0.25, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,8 @@ class Work:
     peer: tuple[str, dict[str, Any]] | None = None
     sizes: tuple[Size, ...] = (SMALL,)
     must: str = ""
+    #: The probe is attached and does not record.
+    is_idle: bool = False
 
 
 def _dump(level: str, task: str = "statistics", **settings: str) -> tuple[str, dict[str, Any]]:
@@ -57,7 +67,7 @@ WORK = (
     Work("mix, checksums", {"level": "mix", "what": "checksums"}, _dump("mix", summary_mode="md5"), _BOTH, "3.5"),
     Work("module level, tensors", {"what": "tensors"}, _dump("L0", "tensor"), (SMALL,), "2"),
     Work("mix, tensors", {"level": "mix", "what": "tensors"}, _dump("mix", "tensor"), (SMALL,), "6"),
-    Work("attached, not recording", {"steps": "1000000-"}, None, (SMALL,), "1"),
+    Work("attached, not recording", {}, None, (SMALL,), "1 +- 0.005", is_idle=True),
     Work("weight gradients only", _ONLY_GRADIENTS, _MONITOR, (SMALL, HUNDRED_MILLION), "1.1 / 1.02"),
 )
 
@@ -74,7 +84,10 @@ class Cost:
     disk_bytes: float = 0.0
     records: int = 0
     #: Of msprobe: seconds in which tensors are read, how many, their bytes, and how long one plain read of those takes.
+    #: Where tensors are saved also how long it takes to write their bytes once.
     measuring: dict[str, float] = field(default_factory=dict)
+    #: 95 % interval of the median ratio, where there are enough rounds.
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +103,9 @@ class Line:
 
 def measure(work: Work, off: Process, size: Size, *, rounds: int, folder: Path) -> Line:
     """Runs one line of work on one model; ``off`` is the training of that model without a tool."""
+    if work.is_idle:
+        return _measure_idle(work, size, folder)
+    rounds = min(rounds, FEW_ROUNDS) if size == HUNDRED_MILLION else rounds
     processes = {"off": off, "msprobe": Process("msprobe", size, folder / "msprobe", work.msprobe)}
     if work.peer is not None:
         processes["peer"] = Process(work.peer[0], size, folder / "peer", work.peer[1])
@@ -119,7 +135,7 @@ def _take_turns(work: Work, size: Size, processes: dict[str, Process], rounds: i
     for name, cost in costs.items():
         cost.fastest = min(seconds[name]) / min(off)
         cost.disk_bytes = (processes[name].written() - before[name]) / (rounds * steps[name])
-    costs["msprobe"].measuring = _split(processes)
+    costs["msprobe"].measuring = _split(processes, saves="tensors" in work.msprobe.get("what", ""))
     _finish(processes, costs)
     return Line(work.name, size, work.must, statistics.median(off), costs)
 
@@ -128,9 +144,46 @@ def _turn(process: Process, steps: int) -> dict[str, float]:
     return {name: seconds / steps for name, seconds in process.ask(f"steps {steps}").items()}
 
 
-def _split(processes: dict[str, Process]) -> dict[str, float]:
+def _measure_idle(work: Work, size: Size, folder: Path) -> Line:
+    """Takes turns without and with an idle probe inside one process, where nothing else differs between them."""
+    process = Process("off", size, folder / "idle", {})
+    try:
+        process.ask(f"steps {WARM_UP}")
+        steps = max(1, round(IDLE_TURN / process.ask("steps 1")["cpu"]))
+        pairs: list[dict[str, float]] = []
+        end = time.monotonic() + IDLE_SECONDS
+        while time.monotonic() < end:
+            pairs.append(process.ask(f"idle {steps}"))
+            if len(pairs) >= LEAST_PAIRS and _half_width(_interval(_ratios(pairs))) <= IDLE_HALF_WIDTH:
+                break
+    finally:
+        process.close()
+    off = [pair["off"] / steps for pair in pairs]
+    fastest = min(pair["idle"] for pair in pairs) / min(pair["off"] for pair in pairs)
+    cost = Cost(cpu=_ratios(pairs), fastest=fastest, interval=_interval(_ratios(pairs)))
+    return Line(work.name, size, work.must, statistics.median(off), {"msprobe": cost})
+
+
+def _ratios(pairs: Sequence[dict[str, float]]) -> list[float]:
+    return [pair["idle"] / pair["off"] for pair in pairs]
+
+
+def _interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Gives the 95 % interval of the median that needs no assumption about the spread: by order statistics."""
+    ordered, count = sorted(ratios), len(ratios)
+    low = max(0, math.floor(count / 2 - 0.98 * math.sqrt(count)))
+    return ordered[low], ordered[count - 1 - low]
+
+
+def _half_width(interval: tuple[float, float]) -> float:
+    return (interval[1] - interval[0]) / 2
+
+
+def _split(processes: dict[str, Process], *, saves: bool) -> dict[str, float]:
     found: dict[str, float] = processes["msprobe"].ask("split 3")
     found["read"] = processes["off"].ask(f"read {int(found['bytes'])}")["seconds"]
+    if saves:
+        found["write"] = processes["off"].ask(f"write {int(found['bytes'])}")["seconds"]
     return found
 
 

@@ -2,11 +2,13 @@
 
 It is a plain script, so that it can run in an environment of another tool whose package has the same name as ours.
 Commands come on standard input, answers are lines of JSON: ``steps N`` trains N steps, ``split N`` does so with clocks
-in the reducer, ``read N`` reads N bytes once, ``finish`` ends the recording.
+in the reducer, ``read N`` reads N bytes once and ``write N`` writes as many, ``finish`` ends the recording. ``idle N``
+trains N steps without and N steps with a probe that is attached and does not record.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -60,7 +62,30 @@ class Off:
     """No tool at all."""
 
     def __init__(self, training: Training, folder: Path, options: dict[str, Any]) -> None:
-        self.training = training
+        self.training, self.folder = training, folder
+        self._order = ["idle", "off"]
+
+    def idle(self, steps: int) -> dict[str, float]:
+        """Trains without and with an idle probe in this very process, first one, then the other; gives CPU seconds."""
+        import msprobe
+
+        found: dict[str, float] = {}
+        self._order.reverse()
+        for name in self._order:
+            with contextlib.ExitStack() as stack:
+                if name == "idle":
+                    probe = msprobe.record(
+                        self.training.model, self.folder, optimizer=self.training.optimizer, steps="1000000-"
+                    )
+                    stack.enter_context(probe)
+                found[name] = self._seconds(steps)
+        return found
+
+    def _seconds(self, steps: int) -> float:
+        begin = time.process_time()
+        for _ in range(steps):
+            self.training.step()
+        return time.process_time() - begin
 
     def step(self) -> None:
         """Trains one step under the tool."""
@@ -78,7 +103,6 @@ class Msprobe(Off):
         super().__init__(training, folder, options)
         import msprobe
 
-        self.folder = folder
         self.probe: Any = msprobe.record(training.model, folder, optimizer=training.optimizer, **options)
 
     def finish(self) -> dict[str, Any]:
@@ -93,7 +117,8 @@ class Msprobe(Off):
 
     def split(self, steps: int) -> dict[str, float]:
         """Trains some steps; gives the seconds a step in which the reducer read tensors, and how many bytes."""
-        reducer = self.probe.recorder._reducer
+        recorder = self.probe.recorder
+        reducer = recorder._reducer
         found = {"measuring": 0.0, "measured": 0.0, "bytes": 0.0}
 
         def clocked(measure: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,18 +126,21 @@ class Msprobe(Off):
                 begin = time.thread_time()
                 result = measure(tensor, *arguments)
                 found["measuring"] += time.thread_time() - begin
-                found["measured"] += 1
-                found["bytes"] += tensor.numel() * tensor.element_size()
+                if result is not None:
+                    found["measured"] += 1
+                    found["bytes"] += tensor.numel() * tensor.element_size()
                 return result
 
             return call
 
         for name in ("measure", "snapshot", "rows"):
             setattr(reducer, name, clocked(getattr(reducer, name)))
+        plain, recorder._measure_plain = recorder._measure_plain, clocked(recorder._measure_plain)
         for _ in range(steps):
             self.step()
         for name in ("measure", "snapshot", "rows"):
             delattr(reducer, name)
+        recorder._measure_plain = plain
         return {name: value / steps for name, value in found.items()}
 
 
@@ -123,7 +151,6 @@ class MindStudio(Off):
         super().__init__(training, folder, options)
         from msprobe.pytorch import PrecisionDebugger  # type: ignore[import-not-found]
 
-        self.folder = folder
         folder.mkdir(parents=True)
         config = folder.with_suffix(".json")
         settings = {"scope": [], "list": [], "data_mode": ["all"], **options.pop("settings", {})}
@@ -171,6 +198,20 @@ def _seconds_to_read(nbytes: int) -> float:
     return sorted(seconds)[3] * nbytes / (block.numel() * block.element_size())
 
 
+def _seconds_to_write(folder: Path, nbytes: int) -> float:
+    """Gives the CPU seconds in which the bytes of a step go to one file, in pieces of 1 MiB."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, piece, seconds = folder / "plain.bin", torch.ones(2**18).numpy().data, []
+    for _ in range(5):
+        begin = time.thread_time()
+        with path.open("wb", buffering=0) as file:
+            for _ in range(max(1, nbytes >> 20)):
+                file.write(piece)
+        seconds.append(time.thread_time() - begin)
+        path.unlink()
+    return sorted(seconds)[2]
+
+
 def _tensors_in(value: Any) -> int:
     if isinstance(value, dict):
         return int("shape" in value and "dtype" in value) or sum(map(_tensors_in, value.values()))
@@ -201,6 +242,10 @@ def main() -> None:
             answer = tool.split(int(number))
         elif command == "read":
             answer, has_read = {"seconds": _seconds_to_read(int(number))}, True
+        elif command == "write":
+            answer = {"seconds": _seconds_to_write(tool.folder, int(number))}
+        elif command == "idle":
+            answer = tool.idle(int(number))
         elif command == "finish":
             answer = {"peak": peak * (1 if sys.platform == "darwin" else 1024), **tool.finish()}
         print(json.dumps(answer), file=answers, flush=True)
