@@ -6,59 +6,8 @@ from torch import nn
 
 import msprobe
 from msprobe.core.scan.scanning import scan
-
-
-class Averaged(torch.autograd.Function):
-    """A linear map whose weight gradient is averaged over its tokens: 0/0 without any."""
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        return x @ weight.T
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, weight = ctx.saved_tensors
-        return gradient @ weight, (gradient.T @ x) / torch.tensor(float(len(x)))
-
-
-class Expert(nn.Module):
-    def __init__(self, width, averaged):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(width, width) / width**0.5)
-        self.averaged = averaged
-
-    def forward(self, x):
-        return Averaged.apply(x, self.weight) if self.averaged else x @ self.weight.T
-
-
-class Experts(nn.Module):
-    """Experts that take their tokens in turn, weighted by a router; ``starved`` gets none."""
-
-    def __init__(self, width=16, count=4, averaged=True):
-        super().__init__()
-        self.router = nn.Linear(width, count, bias=False)
-        self.experts = nn.ModuleList(Expert(width, averaged) for _ in range(count))
-
-    def forward(self, x, starved=-1):
-        scores = self.router(x).softmax(-1)
-        choice = torch.arange(len(x)) % len(self.experts)
-        choice = torch.where(choice == starved, (choice + 1) % len(self.experts), choice)
-        out = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            rows = (choice == number).nonzero()[:, 0]
-            out = out.index_add(0, rows, expert(x[rows]) * scores[rows, number : number + 1])
-        return x + out
-
-
-class MoE(nn.Module):
-    def __init__(self, **settings):
-        super().__init__()
-        self.embed, self.norm, self.head = nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 4)
-        self.moe = Experts(**settings)
-
-    def forward(self, x, starved=-1):
-        return self.head(self.moe(self.norm(self.embed(x)), starved))
+from tests.parallel.experts import MoE
+from tests.parallel.launching import run_layout
 
 
 class AdaptiveNorm(nn.LayerNorm):
@@ -136,6 +85,14 @@ def test_a_starved_expert_with_a_mean_over_no_tokens(tmp_path):
         "At step 3, rank 0, the gradient of moe.experts.2.weight before reduction becomes NaN: expert 2 got no tokens"
     )
     assert [f.kind for f in found.findings] == ["non-finite"]
+
+
+def test_a_starved_expert_of_a_data_parallel_training_is_found_on_its_rank(tmp_path):
+    found = scan(run_layout("starved expert", tmp_path / "run"))
+    assert found.sentence.startswith(
+        "At step 3, rank 1, the gradient of moe.experts.2.weight before reduction becomes NaN: expert 2 got no tokens"
+    )
+    assert "the reduction took it to all 2 ranks" in found.sentence
 
 
 def test_abnormal_timesteps_are_traced_to_the_norm_that_they_modulate(tmp_path):
