@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from msprobe.adapters.pytorch import device_sketches, device_statistics, forms, host_arrays
+from msprobe.adapters.pytorch import device_kernels, device_sketches, device_statistics, forms, host_arrays
 from msprobe.adapters.pytorch.dtensors import local_of
 from msprobe.adapters.pytorch.dtypes import dtype_name
 from msprobe.adapters.pytorch.isolation import isolated
@@ -58,9 +58,16 @@ class TorchReducer:
     In the columns that ``collect`` gives, what was not asked of a slot holds ``core.records.filler``.
     """
 
-    def __init__(self, host_devices: frozenset[str] = frozenset({"cpu"})) -> None:
-        """Makes an empty reducer; tensors on devices other than ``host_devices`` are measured by torch operators."""
+    def __init__(
+        self, host_devices: frozenset[str] = frozenset({"cpu"}), kernel_devices: frozenset[str] = frozenset({"cuda"})
+    ) -> None:
+        """Makes an empty reducer.
+
+        Tensors on devices other than ``host_devices`` are measured on their device: on ``kernel_devices`` by the Triton
+        kernel where there is Triton and it can read the tensor, else by torch operators.
+        """
         self._host_devices = host_devices
+        self._kernel_devices = kernel_devices
         self._measures_plain = "cpu" in host_devices
         self._lock = threading.Lock()
         self._host = HostTable()
@@ -180,6 +187,12 @@ class TorchReducer:
         with self._lock:
             slot = self._next_slot()
             float_row, count_row = self._table(values.device).new_row(slot)
+        if values.device.type in self._kernel_devices:
+            measured = device_kernels.measure(values, what, runs)
+            if measured is not None:
+                for i, place in _asked(what)[1]:
+                    (float_row, count_row)[i][place].copy_(measured[i][place])
+                return slot
         if "statistics" in what:
             floats, counts = device_statistics.measure(values)
             float_row[STATISTICS_FLOATS].copy_(torch.stack(floats))

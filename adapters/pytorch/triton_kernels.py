@@ -1,7 +1,7 @@
 """Statistics, sketch and checksums of a tensor in one read, by a Triton kernel, for CUDA devices.
 
-Each program measures one block of the whole tensor and writes a row of partial results; torch operators combine the rows,
-a thousandth of the data, where they are. Nothing waits. bf16 is read as bits and shifted to float32, for Triton's
+Each program measures one block of the whole tensor and writes a row of partial results; torch operators combine the
+rows, a hundredth of the data, where they are. Nothing waits. bf16 is read as bits and shifted to float32, for Triton's
 interpreter computes wrongly in bf16. Sums run over 128 elements at most in float32, scaled by a power of two near the
 block's largest magnitude so that no square overflows or vanishes, and in float64 from there on.
 
@@ -54,7 +54,7 @@ _HIGH_HALF: Final = tl.constexpr(-(2**32))
 
 
 @triton.jit
-def _key(indices, seed):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _key(indices, seed):  # noqa: ANN001, ANN202
     """A ``core.mixing`` key; int64 arithmetic wraps, and right shifts are masked to be logical."""
     word = indices * _GOLDEN + seed
     word = (word ^ ((word >> 30) & 0x3FFFFFFFF)) * _FIRST
@@ -63,7 +63,7 @@ def _key(indices, seed):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
 
 
 @triton.jit
-def _scatter(words):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _scatter(words):  # noqa: ANN001, ANN202
     """``core.mixing.scatter_in_place`` of words whose upper half is 0."""
     product = words * _MULTIPLIER + _INCREMENT
     low = product & _LOW_HALF
@@ -72,20 +72,20 @@ def _scatter(words):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
 
 
 @triton.jit
-def _wide_sum(x, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, N803
+def _wide_sum(x, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202, N803
     """Sums float32 over 128 elements, and those sums in float64."""
     return tl.sum(tl.sum(tl.reshape(x, (BLOCK // 128, 128)), axis=1).to(tl.float64), axis=0)
 
 
-@triton.jit
-def _measure(  # type: ignore[no-untyped-def] # noqa: ANN202, PLR0913, PLR0915
+@triton.jit(do_not_specialize=["offset", "size"])
+def _measure(  # noqa: ANN202, PLR0913, PLR0915
     memory,  # noqa: ANN001
     floats,  # noqa: ANN001
     counts,  # noqa: ANN001
     column_keys,  # noqa: ANN001
     lane_signs,  # noqa: ANN001
-    offset,  # noqa: ANN001
-    size,  # noqa: ANN001
+    offset: tl.int64,
+    size: tl.int64,
     FORMAT: tl.constexpr,  # noqa: N803
     CANONICAL: tl.constexpr,  # noqa: N803
     STATISTICS: tl.constexpr,  # noqa: N803
@@ -189,6 +189,7 @@ def measure(values: Tensor, what: frozenset[str], offset: int = 0) -> tuple[Tens
         BLOCK=BLOCK,
         FLOATS=_FLOATS,
         COUNTS=_COUNTS,
+        num_warps=8,
     )
     return _combined(floats), counts.sum(0)
 

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="SKIPPED LOUDLY: no triton here (pip install triton==3.9.0)"
+    importlib.util.find_spec("triton") is None,
+    reason="the Triton kernel is NOT tested here: no triton (pip install triton==3.9.0)",
 )
 
 PROGRAM = """
@@ -46,7 +47,8 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
     for size, offset in ((1, 0), (63, 0), (4096, 0), (9000, 0), (5000, 1), (5000, 4095), (300, 10**9 + 77)):
         check((torch.randn(size, generator=generator) * 3).to(dtype), offset)
     mixed = torch.randn(6000, generator=generator)
-    mixed[::7], mixed[1::11], mixed[2::13], mixed[3::17], mixed[4::19] = float("nan"), float("inf"), -float("inf"), 0, -0.0
+    for i, value in enumerate((float("nan"), float("inf"), -float("inf"), 0.0, -0.0)):
+        mixed[i :: 7 + 2 * i] = value
     check(mixed.to(dtype))
     check(torch.full((300,), float("nan")).to(dtype))
     check((100 + 1e-2 * torch.randn(5000, generator=generator)).to(dtype))
@@ -58,6 +60,25 @@ check(every.view(torch.bfloat16))
 check(every.view(torch.float16))
 assert not kernels.can_measure(torch.ones(3, 4).T)
 assert not kernels.can_measure(torch.ones(3, dtype=torch.float64))
+
+from msprobe.adapters.pytorch.placed import Placed
+from msprobe.adapters.pytorch.reductions import TorchReducer
+from msprobe.core.placement import Layout
+
+layout = Layout((4000,), flat=(1001, 2000))
+by_kernel = TorchReducer(frozenset(), kernel_devices=frozenset({"cpu"}))
+others = TorchReducer()
+for reducer in (by_kernel, others):
+    values = torch.randn(2000, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
+    for tensor in (values, values.view(40, 50).T, Placed(values, layout), values.double(), values[:0]):
+        for what in (EVERYTHING, frozenset({"checksums"}), frozenset({"statistics"})):
+            reducer.measure(tensor, what)
+left, right = by_kernel.collect(), others.collect()
+for name, column in left.items():
+    np.testing.assert_allclose(column, right[name], rtol=1e-6, atol=1e-9, err_msg=name)
+    assert name not in ("checksum", "content_sum", "zero") or np.array_equal(column, right[name])
+from msprobe.adapters.pytorch import device_kernels
+assert not device_kernels._failed, device_kernels._failed
 print("all agree")
 """
 
