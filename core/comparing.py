@@ -26,6 +26,7 @@ from msprobe.core.merging.sides import (
     like,
     place_of,
     settle,
+    told_layouts,
 )
 from msprobe.core.run.reader import open_run
 from msprobe.core.scope import Scope, StepRanges, few, scope_of
@@ -43,6 +44,7 @@ from msprobe.core.verdicts.view import pair_columns
 
 if TYPE_CHECKING:
     from msprobe.core.matching.mapping import Mapping
+    from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.run.reader import Run
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -63,6 +65,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     steps: StepRanges = (),
     merge: bool | None = None,
     parallel: Sides = (None, None),
+    layout_rules: Sequence[LayoutRule] = (),
     progress: bool = False,
 ) -> Comparison:
     """Compares a candidate run with a reference run, over all common steps and ranks.
@@ -83,6 +86,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
         steps: Only steps in these half-open ranges; empty: all.
         merge: Compare as whole models always (True), never (False), or where the meshes differ (None).
         parallel: What the user says of each side's layout, for runs that recorded none.
+        layout_rules: How classes of layers are cut over ranks, where neither the runs nor the mapping file tell.
         progress: Show a progress bar on standard error while tensors are read.
 
     Raises:
@@ -96,17 +100,18 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
         known = replace(known, min_coverage=min_coverage)
     rules = read_mapping(mapping, swap=swap) if mapping is not None else None
     opened = _open(candidate), _open(reference)
-    sides, told = bring_together(*opened, parallel, merge=False if ranks else merge)
+    said = told_layouts(parallel, mapping, layout_rules, swap=swap)
+    sides, told = bring_together(*opened, said, merge=False if ranks else merge)
     scope = scope_of(*sides, set(ranks), steps)
     bar = _progress(show=progress)
     table = _match(*sides, scope, rules, known)
     judged = judge(table, known, bar, hubs=hubs_of(sides[0], table))
     if noise is not None:
         judged = hold_to_noise(
-            judged, _measured_against(like(_open(noise), sides[1]), sides[1], scope, None, known, bar)
+            judged, _measured_against(like(_open(noise), sides[1], said[1]), sides[1], scope, None, known, bar)
         )
     if golden is not None:
-        gold = like(_open(golden), sides[1])
+        gold = like(_open(golden), sides[1], said[1])
         by_candidate = _measured_against(sides[0], gold, scope, rules, known, bar)
         by_reference = _measured_against(sides[1], gold, scope, None, known, bar)
         judged = hold_to_golden(judged, by_candidate, by_reference)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from msprobe.core.alerts.view import StepView
     from msprobe.core.comparison import Comparison
     from msprobe.core.measures import MeasuredPair
+    from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.options import RecordOptions
     from msprobe.core.sites import Form
 
@@ -198,3 +199,11 @@ class TensorSource(Protocol):
 
 
 PathLike = str | Path
+
+
+@runtime_checkable
+class LayoutRules(Protocol):
+    """Says how the layers of some classes are cut over ranks, for runs in which nothing tells."""
+
+    name: str
+    rules: Sequence[LayoutRule]

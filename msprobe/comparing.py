@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msprobe.core.errors import PluginError
 from msprobe.core.options import parse_option
 from msprobe.plugins import plugin_table
 
 if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
+    from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.run.reader import Run
 
 
@@ -73,6 +75,7 @@ def compare(  # noqa: PLR0913  # one keyword for each option of the command line
         constants=constants,
         merge=merge,
         parallel=of_flags({axis: str(size) for axis, size in (parallel or {}).items()}, order),
+        layout_rules=find_layout_rules(),
         progress=progress,
         **limits,
     )
@@ -84,3 +87,21 @@ def find_comparators(names: Sequence[str] | None) -> list[Any]:
     if names is None:
         names = [plugin.name for plugin in table.of_kind("comparators", usable=True)]
     return [table.get("comparators", name) for name in names]
+
+
+def find_layout_rules() -> list[LayoutRule]:
+    """Gives the layout rules of all plugins that can be used.
+
+    Raises:
+        PluginError: What a plugin brings are no layout rules.
+    """
+    from msprobe.core.merging.rules import LayoutRule
+
+    table = plugin_table()
+    found: list[LayoutRule] = []
+    for plugin in table.of_kind("layouts", usable=True):
+        rules = table.get("layouts", plugin.name).rules
+        if not all(isinstance(rule, LayoutRule) for rule in rules):
+            raise PluginError(f"layouts {plugin.name!r} of {plugin.origin}: rules must be LayoutRule objects.")
+        found += rules
+    return found

@@ -67,3 +67,8 @@ def register_visualizers(register: Register) -> None:
 @hookspec
 def register_alerts(register: Register) -> None:
     """Registers alert rules: what watches a training while it is recorded (``msprobe.core.protocols.AlertRule``)."""
+
+
+@hookspec
+def register_layouts(register: Register) -> None:
+    """Registers layout rules: how classes of layers are cut over ranks (``msprobe.core.protocols.LayoutRules``)."""

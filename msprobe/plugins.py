@@ -25,7 +25,7 @@ from msprobe.core.suggestions import unknown
 from msprobe.core.toml import tomllib
 
 GROUP = "msprobe"
-KINDS: tuple[str, ...] = ("adapters", "comparators", "visualizers", "alerts")
+KINDS: tuple[str, ...] = ("adapters", "comparators", "visualizers", "alerts", "layouts")
 TABLE_FILE = Path(__file__).with_name("plugins.toml")
 
 #: What an object of each kind must have, any one group of it.
@@ -34,6 +34,7 @@ _MUST_HAVE: dict[str, tuple[tuple[str, ...], ...]] = {
     "comparators": (("name", "better", "compare"), ("name", "better", "compare_statistics")),
     "visualizers": (("name", "file_name", "render"),),
     "alerts": (("name", "check"),),
+    "layouts": (("name", "rules"),),
 }
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:>=\s*([0-9.]+))?")
 

@@ -17,7 +17,7 @@ from msprobe.core.matching.transforms import CONCAT, INTERLEAVE, Transform
 
 Keys = tuple["str | int", ...]
 
-_TOP_KEYS = {"version", "candidate", "reference", "rules", "tokens"}
+_TOP_KEYS = {"version", "candidate", "reference", "rules", "tokens", "parallel"}  # parallel: core.merging.section
 _SIDE_KEYS = {"framework", "model"}
 _RULE_KEYS = {"candidate", "reference", "combine", "class", "children", "ignore", "apart", "confidence"}
 _COMBINE_KEYS = {"concat", "split", "interleave", "transpose", "reshape", "of"}
@@ -58,7 +58,7 @@ class _Reader:
         for side in ("candidate", "reference"):
             self._check_side(content.get(side), (side,))
         rules = content.get("rules", [])
-        if not isinstance(rules, list) or ("rules" not in content and "tokens" not in content):
+        if not isinstance(rules, list) or not {"rules", "tokens", "parallel"} & set(content):
             raise self._wrong(("rules",), "'rules' must be a list of rules.")
         made = [self._rule(item, ("rules", index)) for index, item in enumerate(rules)]
         plain = [rule for rule in made if isinstance(rule, Rule)]

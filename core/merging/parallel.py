@@ -1,14 +1,13 @@
 """What the user says of a run's parallel layout: sizes and order of the mesh, and how classes of layers are cut.
 
-It speaks where nothing was recorded. A rule names a class and says of outputs, inputs and parameters along which
-dimension an axis cuts them; ranks hold pieces in the order of their coordinates.
+It speaks where nothing was recorded.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -17,40 +16,13 @@ from msprobe.core.placement import AXES, Placement
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
+    from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.merging.identity import WholeCatalogue
     from msprobe.core.merging.planning import Mesh, Rules
     from msprobe.core.run.reader import Run
 
 #: The order in which ranks are numbered where none is given: the first axis counts fastest, as in Megatron-LM.
 ORDER = ("tp", "cp", "ep", "fsdp", "dp", "pp")
-
-#: What a rule may speak of.
-OUTPUTS, INPUTS, PARAMETERS = "outputs", "inputs", "parameters"
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutRule:
-    """How a class of layer is cut: for ``outputs``, ``inputs`` and each parameter by name, the placements.
-
-    ``layer`` is a class name or a pattern of it (``*Linear``). Gradients are cut like what they are gradients of.
-    """
-
-    layer: str
-    outputs: tuple[Placement, ...] = ()
-    inputs: tuple[Placement, ...] = ()
-    parameters: Mapping[str, tuple[Placement, ...]] = field(default_factory=dict)
-    where: str = ""
-
-    def placements(self, direction: Direction, role: Role, argument: str) -> tuple[Placement, ...]:
-        """Gives what the rule says of one site."""
-        if role in (Role.PARAMETER, Role.GRADIENT, Role.BUFFER):
-            return self.parameters.get(argument, ())
-        if role is Role.STATE:
-            return self.parameters.get(argument.rpartition(".")[0], ())
-        entering = role is Role.INPUT
-        if direction is Direction.BACKWARD:  # the gradient that arrives is that of the output
-            entering = not entering
-        return self.inputs if entering else self.outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +42,10 @@ class Parallel:
                 raise LayoutError(f"axis {axis} of size {size}: a size is at least 1.")
         if len(set(self.order)) != len(self.order):
             raise LayoutError(f"the order {'-'.join(self.order)} names an axis twice.")
+
+    def with_rules(self, rules: Iterable[LayoutRule]) -> Parallel:
+        """Adds rules; those that are there go first."""
+        return replace(self, rules=(*self.rules, *rules))
 
     def rules_for(self, catalogue: WholeCatalogue) -> Rules:
         """Gives what the rules say of each site of a model."""

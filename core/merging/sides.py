@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,6 +19,7 @@ from msprobe.core.merging.reductions import check_reductions
 from msprobe.core.merging.replica_findings import Bar, replica_findings
 from msprobe.core.merging.replicas import pairs_of, show_worst
 from msprobe.core.merging.run import MergedRun
+from msprobe.core.merging.section import read_section
 from msprobe.core.merging.view import MergedRank
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     from msprobe.core.matching.sites import SitePairs
     from msprobe.core.merging.planning import Mesh
+    from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.run.reader import RankRun, Run
     from msprobe.core.verdicts.constants import Constants
     from msprobe.core.verdicts.table import PairTable
@@ -70,9 +75,25 @@ def bring_together(
     return (first, second), (_told(SIDES[0], first), _told(SIDES[1], second))
 
 
-def like(run: Run, side: AnyRun) -> AnyRun:
+def told_layouts(
+    flags: Sides, mapping: str | Path | None, rules: Sequence[LayoutRule], *, swap: bool
+) -> tuple[Parallel, Parallel]:
+    """Gives all that is said of both sides' layouts: flags go first, then the mapping file, then plugins.
+
+    Raises:
+        MappingError: The mapping file's section is wrong.
+    """
+    section = read_section(mapping, swap=swap) if mapping is not None else (Parallel(), Parallel())
+    first, second = (
+        replace(flag or of_file, rules=of_file.rules).with_rules(rules)
+        for flag, of_file in zip(flags, section, strict=True)
+    )
+    return first, second
+
+
+def like(run: Run, side: AnyRun, parallel: Parallel | None) -> AnyRun:
     """Gives a further run as one whole where the side that it is compared with is."""
-    return MergedRun(run) if isinstance(side, MergedRun) and not is_alone(run) else run
+    return MergedRun(run, parallel) if isinstance(side, MergedRun) and not is_alone(run) else run
 
 
 def place_of(rank: AnyRank) -> str:

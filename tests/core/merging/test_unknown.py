@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from msprobe.core.errors import LayoutError
-from msprobe.core.merging.parallel import LayoutRule, Parallel
-from msprobe.core.placement import Layout, Placement
+from msprobe.core.merging.parallel import Parallel
+from msprobe.core.merging.rules import LayoutRule
+from msprobe.core.placement import Layout
 from msprobe.core.sites import Role
 
 from .cutting import Seen, write_ranks
@@ -89,11 +90,7 @@ def test_a_mesh_that_does_not_fit_the_ranks(floats, merged, tmp_path):
 
 def test_a_rule_for_a_class_speaks_where_nothing_was_recorded(floats, merged, tmp_path):
     weight, values = floats(6, 4), floats(2, 6)
-    rule = LayoutRule(
-        "Column*",
-        outputs=(Placement("tp", "shard", -1),),
-        parameters={"weight": (Placement("tp", "shard", 0),)},
-    )
+    rule = LayoutRule.of("Column*", outputs={"tp": "shard(-1)"}, parameters={"weight": {"tp": "shard(0)"}})
 
     def look(c):
         half = slice(3 * c["tp"], 3 * c["tp"] + 3)

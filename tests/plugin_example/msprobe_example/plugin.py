@@ -27,3 +27,9 @@ def register_comparators(register: Register) -> None:
 def register_visualizers(register: Register) -> None:
     """Registers one way to show a comparison."""
     register("headline", "msprobe_example.headline:Headline", summary="the verdict as one line, for a status board")
+
+
+@hookimpl
+def register_layouts(register: Register) -> None:
+    """Registers how tinynet's layers are cut over ranks."""
+    register("tinynet", "msprobe_example.layouts:TinyNetLayouts", summary="tinynet's split layers over tp")
