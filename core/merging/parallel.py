@@ -16,9 +16,9 @@ from msprobe.core.placement import AXES, Placement
 from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
-    from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.merging.identity import WholeCatalogue
     from msprobe.core.merging.planning import Mesh, Rules
+    from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.run.reader import Run
 
 #: The order in which ranks are numbered where none is given: the first axis counts fastest, as in Megatron-LM.

@@ -9,6 +9,4 @@ class TinyNetLayouts:
     """Rules by class."""
 
     name = "tinynet"
-    rules = (
-        LayoutRule.of("SplitDense", outputs={"tp": "shard(-1)"}, parameters={"weight": {"tp": "shard(0)"}}),
-    )
+    rules = (LayoutRule.of("SplitDense", outputs={"tp": "shard(-1)"}, parameters={"weight": {"tp": "shard(0)"}}),)
