@@ -24,7 +24,7 @@ _EXAMPLES = """\
   msprobe view runs/npu runs/gpu --open                  # compare, then open the browser
   msprobe view runs/a                                    # one run: its trends over steps, ranks and modules
   msprobe view report                                    # a comparison saved by msprobe compare --out report
-  msprobe view runs/a runs/b --mapping layers.yaml
+  msprobe view runs/a runs/b --save layers.yaml          # match nodes by hand, save, reuse with --mapping
   msprobe view runs/a runs/b --export report.html        # one file to send to somebody; nothing is served
 
 over ssh, forward the port:  ssh -L 8000:127.0.0.1:8000 HOST, and there: msprobe view ... --port 8000
@@ -51,6 +51,9 @@ def parser() -> Parser:
     serving.add_argument(
         "--host", default="127.0.0.1", metavar="NAME", help="listen elsewhere than on this machine; the token stays"
     )
+    serving.add_argument(
+        "--save", type=Path, metavar="FILE", help="where nodes matched by hand are saved (default: the --mapping file)"
+    )
     serving.add_argument("--open", action="store_true", help="open the address in the browser")
     serving.add_argument("--export", type=Path, metavar="FILE", help="write one self-contained page instead of serving")
     return made
@@ -70,11 +73,21 @@ def run(arguments: argparse.Namespace) -> int:
         export.write_text(pages.render(comparison), encoding="utf-8")
         print(f"written: {export}")
         return 0
-    judge = None if arguments.reference is None else partial(_compare, arguments)
+    # Rules are added to the file as it is written: read the other way round, they would not fit.
+    judge = None if arguments.reference is None or arguments.swap else partial(_compare, arguments)
     if comparison is not None:
         print(comparison.summary.sentence)
     ready = partial(_ready, browse=arguments.open)
-    pages.serve(comparison, runs=runs, judge=judge, host=arguments.host, port=arguments.port, ready=ready)
+    pages.serve(
+        comparison,
+        runs=runs,
+        judge=judge,
+        mapping=arguments.mapping,
+        save_to=arguments.save or (arguments.mapping if not arguments.swap else None),
+        host=arguments.host,
+        port=arguments.port,
+        ready=ready,
+    )
     return 0
 
 
@@ -109,7 +122,7 @@ def _compare(arguments: argparse.Namespace, mapping: Path | None) -> Comparison:
         noise=arguments.noise,
         golden=arguments.golden,
         mapping=mapping,
-        swap=arguments.swap if mapping == arguments.mapping else False,
+        swap=arguments.swap,
         ranks=arguments.rank,
         steps=arguments.step,
         progress=sys.stderr.isatty(),

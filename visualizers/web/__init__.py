@@ -27,12 +27,14 @@ class Pages:
 
         return export(comparison, View(comparison))
 
-    def serve(
+    def serve(  # noqa: PLR0913 -- one keyword for each option of the command
         self,
         comparison: Comparison | None,
         *,
         runs: Sequence[Path] = (),
         judge: Callable[[Path], Comparison] | None = None,
+        mapping: Path | None = None,
+        save_to: Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         ready: Callable[[str], None] = print,
@@ -43,6 +45,8 @@ class Pages:
             comparison: What is shown; None when one run alone is looked at.
             runs: The runs whose trends are shown, the candidate first.
             judge: Compares the runs again under another mapping file; without it nothing can be matched by hand.
+            mapping: The mapping file that the comparison was made with.
+            save_to: Where the reader may save the mapping; nothing else is written.
             host: The interface to listen on.
             port: The port; 0 for any.
             ready: Gets the address to open, with its token.
@@ -53,4 +57,5 @@ class Pages:
         from msprobe.visualizers.web.serving import serve
         from msprobe.visualizers.web.workspace import Workspace
 
-        serve(Workspace(comparison, runs=runs, judge=judge), host=host, port=port, ready=ready)
+        workspace = Workspace(comparison, runs=runs, judge=judge, mapping=mapping, save_to=save_to)
+        serve(workspace, host=host, port=port, ready=ready)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from msprobe.core.errors import MsprobeError
 from msprobe.visualizers.marks import MARKS
-from msprobe.visualizers.web import graph_view
+from msprobe.visualizers.web import graph_view, hand
 from msprobe.visualizers.web.panel import panel
 from msprobe.visualizers.web.security import Guard
 from msprobe.visualizers.web.selection import Selection
@@ -34,6 +35,9 @@ _MOST_OPENED = 400
 
 #: How many nodes without a partner are listed.
 _MOST_UNMATCHED = 1000
+
+#: Bytes of the longest question.
+_MOST_ASKED = 100_000
 
 #: Height of the largest minimap.
 _MOST_PIXELS = 4000
@@ -58,8 +62,9 @@ def make_app(workspace: Workspace, token: str, hosts: tuple[str, ...]) -> ASGIAp
     }
     routes: list[Any] = [Route(f"/api/{name}", _route(workspace, answer)) for name, answer in answers.items()]
     routes += [Route(f"/api/{name}", endpoint) for name, endpoint in _trend_routes(workspace).items()]
+    routes.append(Route("/api/hand/{what}", _hand(workspace), methods=["POST"]))
     routes.append(Mount("/", StaticFiles(directory=PAGES, html=True)))
-    app = Starlette(routes=routes, exception_handlers={MsprobeError: _say, ValueError: _say})
+    app = Starlette(routes=routes, exception_handlers={MsprobeError: _say, ValueError: _say, Exception: _own_fault})
     return Guard(app, token, hosts)
 
 
@@ -69,6 +74,13 @@ def _route(workspace: Workspace, answer: Callable[[Request, View], Any]) -> Call
         return JSONResponse(await run_in_threadpool(answer, request, view))
 
     return endpoint
+
+
+def _own_fault(request: Request, error: Exception) -> Response:
+    """Says that it is not the reader's fault; the traceback goes to the terminal."""
+    name = type(error).__name__
+    text = f"msprobe made a mistake: {name}: {error}. The terminal shows where; please report it."
+    return PlainTextResponse(text, status_code=500)
 
 
 def _trend_routes(workspace: Workspace) -> dict[str, Callable[[Request], Any]]:
@@ -91,7 +103,29 @@ def _trend_routes(workspace: Workspace) -> dict[str, Callable[[Request], Any]]:
     async def forks(request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(trends.parting))
 
-    return {"pages": pages, "trend": about, "slice": picture, "anomalies": anomalies, "forks": forks}
+    async def mapping(request: Request) -> Response:
+        return JSONResponse(hand.state(workspace, request.query_params.get("session", "")))
+
+    return {
+        "mapping": mapping,
+        "pages": pages,
+        "trend": about,
+        "slice": picture,
+        "anomalies": anomalies,
+        "forks": forks,
+    }
+
+
+def _hand(workspace: Workspace) -> Callable[[Request], Any]:
+    async def endpoint(request: Request) -> Response:
+        body = await request.body()
+        asked = json.loads(body) if len(body) <= _MOST_ASKED else None
+        if not isinstance(asked, dict):
+            raise BadRequestError("that is no question.")
+        session, what = str(asked.get("session", ""))[:100], request.path_params["what"]
+        return JSONResponse(await run_in_threadpool(hand.act, workspace, session, what, asked))
+
+    return endpoint
 
 
 def _run_of(request: Request) -> int:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 #: Longer names are cut for display at the head; the full name is on the node's panel.
 _LONGEST_NAME = 400
 
+#: The mapping file that what was matched by hand is judged with.
+BY_HAND = "by-hand.yaml"
+
+_BY_FILE = re.compile(r"mapping, (?P<path>.*):(?P<line>\d+)(?P<more>.*)", re.DOTALL)
+
 #: How many hits of a search are given.
 _MOST_HITS = 200
 
@@ -43,8 +48,21 @@ def node_data(index: PairIndex, side: int, node: int, marks: Marks) -> dict[str,
     row = int(marks.worst_row[node])
     if row >= 0:
         data["error"] = errors_of(index, row)
-        data["by"] = printable(str(index.pairs["match_reason"][row]))
+        data["by"] = shown_reason(str(index.pairs["match_reason"][row]))
     return data
+
+
+def shown_reason(reason: str) -> str:
+    """Gives why two nodes are a pair, with a mapping file by its name; the file of what was clicked has none.
+
+    >>> shown_reason("mapping, /home/me/layers.yaml:9: concat")
+    'mapping, layers.yaml:9: concat'
+    """
+    found = _BY_FILE.fullmatch(reason)
+    if found is None:
+        return printable(reason)
+    name = found["path"].rpartition("/")[2]
+    return "by hand" if name == BY_HAND else printable(f"mapping, {name}:{found['line']}{found['more']}")
 
 
 def errors_of(index: PairIndex, row: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from msprobe.core.comparison import SHOWN_STATISTICS
 from msprobe.visualizers.rows import is_absent, one_sided, side_value
-from msprobe.visualizers.web.graph_view import errors_of, number, shown_path
+from msprobe.visualizers.web.graph_view import errors_of, number, shown_path, shown_reason
 from msprobe.visualizers.wording import printable
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def panel(index: PairIndex, selection: Selection, candidate: int, reference: int
         "rows": [row_data(index, int(row)) for row in shown],
         "left_out": left,
         "elsewhere": len(own) - len(chosen),
-        "matched_by": [{"reason": printable(text), "confidence": number(sure)} for text, sure in reasons if text],
+        "matched_by": [{"reason": shown_reason(text), "confidence": number(sure)} for text, sure in reasons if text],
         "history": history(index, own),
     }
 

@@ -152,6 +152,20 @@ export interface Hit extends NodeData {
   path: string;
 }
 
+/** What can be done by hand, and the mapping file that it makes. */
+export interface HandState {
+  possible: boolean;
+  edits: number;
+  undo: boolean;
+  redo: boolean;
+  before: string;
+  after: string;
+  save_to: string;
+  saved?: string;
+  open?: string[];
+  node?: string;
+}
+
 /** The server refused, and says why. */
 export class Refused extends Error {}
 
@@ -184,6 +198,18 @@ export { withSession as query };
 export async function ask<T>(name: string, query: Record<string, string | number> = {}): Promise<T> {
   if (embedded) return fromFile(embedded, name, query) as T;
   const answer = await fetch(`api/${name}?${withSession(query)}`, { credentials: "same-origin" });
+  if (!answer.ok) throw new Refused(await answer.text());
+  return (await answer.json()) as T;
+}
+
+/** Does something by hand; the server answers with what can be done now. */
+export async function post<T>(what: string, body: Record<string, unknown>): Promise<T> {
+  const answer = await fetch(`api/hand/${what}`, {
+    method: "POST",
+    credentials: "same-origin",
+    headers: { "content-type": "application/json", "x-msprobe": "1" },
+    body: JSON.stringify({ ...body, session }),
+  });
   if (!answer.ok) throw new Refused(await answer.text());
   return (await answer.json()) as T;
 }

@@ -76,6 +76,8 @@ export function KeyList() {
     ["Enter", word("selectNode")],
     ["[ ]", `${word("step")}: ${word("stepBack")}`],
     ["{ }", `${word("microStep")}: ${word("stepBack")}`],
+    ["m u", `${word("match")}, ${word("unmatch")}`],
+    ["z Z", `${word("undo")}, ${word("redo")}`],
     ["c", word("copyPath")],
     ["t", word("theme")],
     ["l", word("language")],

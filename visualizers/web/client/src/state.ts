@@ -63,10 +63,13 @@ export function setTheme(value: "light" | "dark"): void {
   localStorage.setItem("msprobe-theme", value);
 }
 
+/** Counts the comparisons seen: what was judged again is asked for again. */
+export const revision = signal(0);
+
 /** The selection as the server is asked for it. */
 export const selection = computed<Record<string, string>>(() => {
   const { step, rank, micro, direction, verdicts, class: name, dtype } = place.value;
-  return { step, rank, micro_step: micro, direction, verdicts, class: name, dtype };
+  return { step, rank, micro_step: micro, direction, verdicts, class: name, dtype, revision: String(revision.value) };
 });
 
 /** Goes to another place; what is only looked at differently does not become a step of "back". */
@@ -124,6 +127,12 @@ export async function load(): Promise<void> {
   } catch (error) {
     problem.value = error instanceof Error ? error.message : String(error);
   }
+}
+
+/** Fetches the verdict again after nodes were matched by hand. */
+export async function reload(): Promise<void> {
+  overview.value = await ask<Overview>("overview");
+  revision.value += 1;
 }
 
 /** Where the reader stands on arrival: at the step, rank and node of the first source. */

@@ -7,6 +7,7 @@ import { onKeys } from "../keys";
 import { count, spans } from "../numbers";
 import { go, overview, place } from "../state";
 import { word } from "../words";
+import { letGo, match, redo, Review, Tray, undo, unmatch } from "./hand";
 import { between, type Item } from "./items";
 import { Minimap } from "./minimap";
 import { PanelView } from "./panel";
@@ -21,12 +22,14 @@ export function GraphPage() {
   return (
     <main class="graph">
       <Toolbar />
+      <Tray />
       <div class={`progress${loading.value ? " busy" : ""}`} />
       <div class="work">
         <Minimap view={view.value} />
         <Models />
       </div>
       <PanelView />
+      <Review />
     </main>
   );
 }
@@ -146,6 +149,13 @@ function keysOf(scroller: HTMLElement): Record<string, () => void> {
     },
     c: () => void copy(panel.peek()?.c?.path ?? panel.peek()?.r?.path ?? ""),
     "/": focusSearch,
-    Escape: () => go({ node: "" }, "replace"),
+    m: match,
+    u: unmatch,
+    z: undo,
+    Z: redo,
+    Escape: () => {
+      letGo();
+      go({ node: "" }, "replace");
+    },
   };
 }

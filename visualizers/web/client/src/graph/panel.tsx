@@ -9,6 +9,7 @@ import { onRuler, Ruler } from "../ruler";
 import { go, pages, place } from "../state";
 import { Glyph, verdictName } from "../verdicts";
 import { word, wordOr } from "../words";
+import { hand, unmatch } from "./hand";
 import { panel } from "./store";
 
 type SortKey = "order" | "severity" | "eps" | "argument";
@@ -19,7 +20,11 @@ const height = signal(Number(localStorage.getItem("msprobe-panel")) || 300);
 export function PanelView() {
   const found = panel.value;
   return (
-    <section class="panel" aria-label={word("site")} ref={(e) => void (e && e.style.setProperty("height", `${height.value}px`))}>
+    <section
+      class={found ? "panel" : "panel closed"}
+      aria-label={word("site")}
+      ref={(e) => void (e && e.style.setProperty("height", `${found ? height.value : 44}px`))}
+    >
       <div class="grip" role="separator" aria-orientation="horizontal" onPointerDown={drag} />
       {found ? <Filled found={found} /> : <p class="quiet empty">{word("pickNode")}</p>}
     </section>
@@ -55,6 +60,11 @@ function Filled({ found }: { found: Panel }) {
         )}
         <span class="quiet reason">{telling?.reason}</span>
         <span class="grow" />
+        {found.c && found.r && hand.value?.possible && (
+          <button type="button" class="link accent" onClick={unmatch}>
+            {word("unmatch")}
+          </button>
+        )}
         {pages.value?.includes("trend") && path && (
           <button type="button" class="link accent" onClick={() => go({ page: "trend", trend: { find: path } })}>
             {word("trendOf")}

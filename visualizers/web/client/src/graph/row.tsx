@@ -4,6 +4,7 @@ import { count, epsilons } from "../numbers";
 import { Ruler } from "../ruler";
 import { Glyph, NOTHING, TELLING, verdictName } from "../verdicts";
 import { word, wordOr } from "../words";
+import { isPicked, pick } from "./hand";
 import { INDENT, ROW, type Item } from "./items";
 import { select, toggle } from "./store";
 
@@ -66,6 +67,7 @@ function NodeBox({ item, side, node, selected, top, height }: NodeBoxProps) {
     container ? "container" : "leaf",
     `w-${verdictName(container ? node.worst : node.worst)}`,
     selected ? "selected" : "",
+    isPicked(side, node.id) ? "picked" : "",
     alone && !moved ? "alone" : "",
   ];
   return (
@@ -77,7 +79,10 @@ function NodeBox({ item, side, node, selected, top, height }: NodeBoxProps) {
       aria-expanded={container ? item.open : undefined}
       aria-selected={selected}
       title={`${node.name} ${node.class}`}
-      onClick={() => select(item, side === "c" ? node.id : undefined, side === "r" ? node.id : undefined)}
+      onClick={(event) => {
+        if ((alone && !moved && node.kind === "module") || event.shiftKey) pick(side, node);
+        if (!event.shiftKey) select(item, side === "c" ? node.id : undefined, side === "r" ? node.id : undefined);
+      }}
       onDblClick={() => container && toggle(item)}
     >
       {container ? (

@@ -7,6 +7,7 @@ import { currentSource, go, jump, overview, place, selection, type Place } from 
 import { Glyph, VERDICTS } from "../verdicts";
 import { word } from "../words";
 import { Badge } from "../bar";
+import { HandTools } from "./hand";
 import { reveal } from "./store";
 
 const text = signal("");
@@ -50,6 +51,7 @@ export function Toolbar() {
       {dtypes.length > 1 && (
         <Choice name="dtype" label="" options={[["", word("allFormats")], ...dtypes.map((d) => [d, d] as Option)]} />
       )}
+      <HandTools />
       <Sources />
     </div>
   );
