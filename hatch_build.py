@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -73,6 +74,18 @@ def target_platform() -> str:
     """Names the platform compiled for, as in a wheel's tag."""
     name = sysconfig.get_platform().replace("universal2", platform.machine())
     return name.replace("-", "_").replace(".", "_")
+
+
+def wheel_platform(library: Path) -> str:
+    """Names the platform of a wheel that holds the library: manylinux of the newest C library whose functions it calls.
+
+    It calls no other library (PEP 600).
+    """
+    platform_ = target_platform()
+    needed = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
+    if not platform_.startswith("linux_") or not needed:
+        return platform_
+    return f"manylinux_2_{max(17, *needed)}_{platform_.removeprefix('linux_')}"
 
 
 def digest(source: Path) -> str:
@@ -186,7 +199,7 @@ class BuildHook(BuildHookInterface):  # type: ignore[misc,valid-type] # hatchlin
         if version != "editable":
             build_data["force_include"][str(target)] = f"msprobe/{FOLDER.as_posix()}/{LIBRARY}"
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{target_platform()}"
+            build_data["tag"] = f"py3-none-{wheel_platform(target)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes what was compiled for a wheel."""

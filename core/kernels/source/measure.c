@@ -31,6 +31,13 @@ struct part {
 static double smaller(double a, double b) { return a < b ? a : b; }
 static double larger(double a, double b) { return a > b ? a : b; }
 
+/* The root of the sum of two squares; hypot of newer C libraries would keep the library off older ones. */
+static double root_of_squares(double a, double b)
+{
+    double most = larger(a, b), ratio = smaller(a, b) / most;
+    return most > 0 && most < INFINITY ? most * sqrt(1 + ratio * ratio) : most;
+}
+
 /* A difference of two means, 0 where it is only their rounding: its square could overflow. */
 static double deviation(double mean, double other)
 {
@@ -56,7 +63,7 @@ static void add_part(struct part *into, struct part part)
     into->mean_abs = into->mean_abs * weights[0] + part.mean_abs * weights[1];
     into->low = smaller(into->low, part.low);
     into->high = larger(into->high, part.high);
-    into->norm = hypot(into->norm, part.norm);
+    into->norm = root_of_squares(into->norm, part.norm);
     into->finite += part.finite;
 }
 
