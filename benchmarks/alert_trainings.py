@@ -196,16 +196,20 @@ class Anomaly:
         """May change gradients before the optimizer's step."""
 
 
-def train(
+def train(  # noqa: PLR0913 -- a training in seven words
     recipe: Recipe,
     seed: int,
     steps: int,
     out: Path | None,
     make: Callable[..., Anomaly] = Anomaly,
     at: int = -1,
+    until: int | None = None,
     **options: Any,
 ) -> Anomaly:
-    """Trains under ``msprobe.monitor`` (with ``out``), with an anomaly at step ``at``; gives the anomaly."""
+    """Trains under ``msprobe.monitor`` (with ``out``), with an anomaly at step ``at``; gives the anomaly.
+
+    ``until`` ends the training before the ``steps`` that its schedule is made for.
+    """
     torch.manual_seed(seed)
     model = recipe.model()
     optimizer = recipe.optimizer(model.parameters())
@@ -214,7 +218,7 @@ def train(
     anomaly = make(model, at, random.Random(seed))
     probe: Any = msprobe.monitor(model, optimizer, out=out, **options) if out is not None else None
     data = batches(model, seed)
-    for step in range(steps):
+    for step in range(steps if until is None else until):
         anomaly.begin(probe.recorder.step if probe is not None else step, optimizer)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * recipe.schedule(step / steps) * getattr(anomaly, "rate", 1.0)

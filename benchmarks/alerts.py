@@ -241,7 +241,8 @@ def _trial(recipe: Recipe, seed: int, steps: int, kind: type[Anomaly] | None) ->
     at = random.Random(seed).randint(EARLIEST, LATEST) if kind is not None else -1
     with tempfile.TemporaryDirectory(prefix="alerts-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        anomaly = train(recipe, seed, steps, Path(folder), kind or Anomaly, at)
+        until = at + SOON + 8 if kind is not None else steps  # a scaler's skips make the program's steps more
+        anomaly = train(recipe, seed, steps, Path(folder), kind or Anomaly, at, until)
         events = msprobe.open_run(folder).rank(0).events
     broken = [event.message for event in events if event.kind == "error"]
     if broken:
