@@ -67,6 +67,8 @@ class ModuleWatcher:
         self.on_outermost: Callable[[WatchedModule], bool] = lambda watched: True
         #: Called with the shapes of the tensors that an outermost call gets.
         self.on_batch: Callable[[list[torch.Size]], object] = lambda shapes: None
+        #: Called with a module that is watched, and the module that it lies in.
+        self.on_declared: Callable[[WatchedModule, torch.nn.Module, torch.nn.Module | None], object] = _nothing
         #: Called with the result of an outermost forward call.
         self.on_result: Callable[[Any], object] = lambda output: None
         self._observer = observer
@@ -164,6 +166,7 @@ class ModuleWatcher:
 
     def _declare(self, found: list[tuple[str, torch.nn.Module, bool]]) -> None:
         paths: dict[int, list[str]] = {}
+        by_path = {path: module for path, module, _ in found}
         for path, module, unseen in found:
             paths.setdefault(id(module), []).append(path)
             if len(paths[id(module)]) > 1:
@@ -173,6 +176,7 @@ class ModuleWatcher:
                 node = declare(self._recorder, path, module)
                 watched = WatchedModule(path, node, next(self._numbers), self._recorder.wants(node))
                 self._watched[id(module)], self._modules[id(module)] = watched, module
+                self.on_declared(watched, module, by_path.get(path.rpartition(".")[0]))
             watched.compiled, watched.unseen = is_compiled(module), unseen
         for number in self._watched.keys() - paths.keys():
             del self._watched[number], self._modules[number]
@@ -253,6 +257,8 @@ class ModuleWatcher:
                 self._failed(watched, error)
             elif watched.what and self._options.outputs and self._records_calls:
                 self.outputs(watched, frame, output)
+            if watched.derive is not None and watched.what and error is None:
+                watched.derive(watched, frame.call, output)
             self._parameters.record_values(watched, module, frame.call.micro_step)
         finally:
             self._exit(frames.pop())
@@ -376,6 +382,10 @@ class ModuleWatcher:
         stale = mine[max(running - 1, 0) :]
         while stale and len(frames) > stale[0]:
             self._exit(frames.pop())
+
+
+def _nothing(*arguments: object) -> None:
+    """Does nothing."""
 
 
 def _caller(path: str | None, callable_paths: Collection[str | None]) -> str | None:

@@ -38,6 +38,8 @@ class WatchedModule:
     settings: Settings = field(default_factory=lambda: Settings())
     #: The plain arguments of its calls when last noted.
     arguments: dict[str, Any] = field(default_factory=dict)
+    #: Called with this, the call and its result, where something is derived from results.
+    derive: Any = None
 
 
 def named_modules(root: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Module, bool]]:

@@ -11,7 +11,6 @@ from msprobe.adapters.pytorch import saving
 from msprobe.adapters.pytorch.attribution import Attribution
 from msprobe.adapters.pytorch.batches import Samples
 from msprobe.adapters.pytorch.closing import close_at_exit
-from msprobe.adapters.pytorch.collectives import Collectives
 from msprobe.adapters.pytorch.compiled import has_compiled
 from msprobe.adapters.pytorch.context import random_states, rank_info, run_header
 from msprobe.adapters.pytorch.destination import Destination
@@ -32,8 +31,8 @@ from msprobe.adapters.pytorch.reductions import TorchReducer
 from msprobe.adapters.pytorch.saves import Saves
 from msprobe.adapters.pytorch.steering import Steering
 from msprobe.adapters.pytorch.tracing import Tracer
-from msprobe.adapters.pytorch.training_scalars import TrainingScalars
 from msprobe.adapters.pytorch.updates import Updates
+from msprobe.adapters.pytorch.vital_signs import VitalSigns
 from msprobe.core.recorder import Recorder
 from msprobe.core.run.writer import RunWriter
 
@@ -101,19 +100,17 @@ class Session:
         self._gradients = Gradients(self._observer, failures)
         self._parameters = Parameters(self._observer, self._gradients, self._holdings, options, failures)
         self._updates = Updates(self._observer, self._holdings, options, failures)
-        self._scalars = TrainingScalars(recorder, failures, on=options.scalars)
         self._attribution = Attribution()
         self._saves = Saves(self._observer, self._gradients, self._attribution)
-        self._collectives = Collectives(
-            self._observer, self._attribution, failures, self._watches_collectives, on=options.collectives
-        )
+        self._signs = VitalSigns(self._observer, self._attribution, options, failures, self._records_now)
         self._ops: OpRecorder | None = None
         self._modules = ModuleWatcher(
             self._observer, self._gradients, self._parameters, self._attribution, options, failures
         )
         self._modules.on_outermost = self._outermost
         self._modules.on_batch = self._batch
-        self._modules.on_result = self._scalars.returned
+        self._modules.on_result = self._signs.scalars.returned
+        self._modules.on_declared = self._signs.declared
         for prefix, model in self.models.items():
             self._modules.add_root(model, prefix)
             if options.level != "module":
@@ -152,11 +149,11 @@ class Session:
         """
         ended = self._ended_by_itself and not self._touched
         if not self.closed:
-            self._scalars.log(scalars, self.recorder.step - 1 if ended else self.recorder.step)
+            self._signs.scalars.log(scalars, self.recorder.step - 1 if ended else self.recorder.step)
 
     def save(self, tensor: Any, name: str) -> None:
         """Records a tensor, or the tensors of a structure, under a name."""
-        if self.recorder.recording and self._modules.attached and not self.closed:
+        if self._records_now():
             self._save(name, tensor)
 
     def close(self, *, complete: bool = True) -> None:
@@ -170,8 +167,7 @@ class Session:
         saving.active.remove(self)
         atexit.unregister(self._at_exit)
         self._optimizers.remove()
-        self._scalars.remove()
-        self._collectives.remove()
+        self._signs.remove()
         self._detach()
         if self._perturbation is not None:
             self._perturbation.remove()
@@ -229,8 +225,8 @@ class Session:
             self.recorder.event("scaler_skip", message)
             self.recorder.scalar("scaler_skip", scaler.get_scale())
 
-    def _watches_collectives(self) -> bool:
-        return self.options.collectives and self.recorder.recording and self._modules.attached and not self.closed
+    def _records_now(self) -> bool:
+        return self.recorder.recording and self._modules.attached and not self.closed
 
     def _concerns(self, optimizer: Any) -> bool:
         if self.closed or self._explicit:
@@ -244,7 +240,7 @@ class Session:
             self._parameters.record_updates(self._modules.pairs(), parameter_ids(optimizer))
             for name, value in settings_of(optimizer).items():
                 self.recorder.fact(None, "optimizer", name, value)
-            self._scalars.begins(optimizer)
+            self._signs.scalars.begins(optimizer)
             if self._ops is not None:
                 self._ops.updating(active=True)
 
@@ -284,8 +280,7 @@ class Session:
         if self._observer.tracer is not None and self._forwards:
             self._observer.tracer.new_step()
             self._traced = True
-        parts = (self._gradients, self._parameters, self._modules, self._saves, self._collectives, self._observer)
-        for part in parts:
+        for part in (self._gradients, self._parameters, self._modules, self._saves, self._signs, self._observer):
             part.end_step()
         self._attribution.new_step()
 

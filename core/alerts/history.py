@@ -37,7 +37,7 @@ USUAL: Final = (4.0, 8.0)
 LIMITS: Final[Mapping[tuple[Direction, Role], tuple[float, float]]] = {
     **{(d, Role.GRADIENT): (10.0, np.inf) for d in Direction},
     **{(Direction.BACKWARD, r): (10.0, np.inf) for r in (Role.INPUT, Role.OUTPUT, Role.SAVED)},
-    (Direction.UPDATE, Role.DERIVED): (10.0, np.inf),
+    **{(d, Role.DERIVED): (10.0, np.inf) for d in Direction},
     (Direction.UPDATE, Role.STATE): (np.inf, np.inf),  # it follows the gradient, slowly
 }
 #: See above.

@@ -38,8 +38,8 @@ class ZeroRule:
         zero = usual & (rows["norm"] == 0) & (past.zeros == 0)
         same = usual & (rows["norm"] > 0) & (rows["min"] == rows["max"]) & (past.constants == 0)
         if zero.any() or same.any():
-            whole = ~step.argument_ends(".agreement")
-            zero, same = zero & whole, same & whole
+            told = ~step.is_role(Role.DERIVED) | step.argument_ends(".update")
+            zero, same = zero & told, same & told
         for row in np.flatnonzero(zero):
             yield Finding(self.name, f"all {step.elements[row]:,} elements are zero, for the first time", int(row))
         for row in np.flatnonzero(same):
