@@ -5,6 +5,7 @@ A run keeps what each rank recorded in segments, one for each (re)start of its p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,12 +126,16 @@ class RankRun:
     """What one rank recorded, its segments joined. Everything is read on first use and kept.
 
     A restart that goes back to an earlier step supersedes what segments before it hold from that step on: records and
-    facts of the abandoned steps are left out, and counted in ``num_superseded``.
+    facts of the abandoned steps are left out, and counted in ``num_superseded``. ``verified`` are numbers of batches of
+    each segment whose sums need not be checked again.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, verified: Sequence[int] = ()) -> None:
         self.path = folder
-        self._segments = [SegmentReader(folder, number) for number in layout.segment_numbers(folder)]
+        self._segments = [
+            SegmentReader(folder, number, verified=verified[i] if i < len(verified) else 0)
+            for i, number in enumerate(layout.segment_numbers(folder))
+        ]
         self._catalogue = Catalogue(self._segments)
 
     @property

@@ -89,9 +89,10 @@ class Compactor:
             signature = signature_of(folder)
             if self._manifest.signatures.get(key) == signature:
                 continue
-            rank = RankRun(folder)  # dropped again: its commits are large
+            taken = self._manifest.positions.get(key, [])
+            rank = RankRun(folder, verified=[batches for batches, _ in taken])  # dropped again: its commits are large
             stream = rank.record_stream()
-            fresh = _fresh(stream, self._manifest.positions.get(key, []))
+            fresh = _fresh(stream, taken)
             if fresh is None:
                 return False
             ranks[number] = circumstances_of(number, rank)

@@ -13,7 +13,7 @@ from msprobe.core.errors import RunError, RunVersionError
 from msprobe.core.graph import EdgeSource
 from msprobe.core.records import HAS, RECORD_COLUMNS
 from msprobe.core.run.batch import Batch, Fact, RunHeader, SavedRows, SavedTensor, SiteRow
-from msprobe.core.run.reader import open_run
+from msprobe.core.run.reader import RankRun, open_run
 from msprobe.core.sites import Direction, Form, Node, NodeKind, Role, Site
 
 PROGRAM = Path(__file__).with_name("recording_program.py")
@@ -346,3 +346,19 @@ def test_a_program_that_changes_its_directory_still_writes_into_its_run(tmp_path
     writer.close()
     assert open_run(tmp_path / "run").rank(0).steps == (0, 1)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_batches_that_were_verified_are_not_checked_again(tmp_path, start_writer, new_batch):
+    writer = start_writer(tmp_path / "run")
+    for step in range(3):
+        writer.submit(new_batch(step, catalogue=step == 0))
+    writer.close()
+    folder = tmp_path / "run" / "ranks" / "00000"
+    commit = json.loads((folder / "commits-0001").read_text().splitlines()[-1])
+    data = bytearray((folder / "records-0001.arrows").read_bytes())
+    data[commit["ends"]["records"] - commit["bytes"]["records"]] ^= 1
+    (folder / "records-0001.arrows").write_bytes(data)
+    for verified in ([], [2]):
+        with pytest.raises(RunError, match="damaged"):
+            _ = RankRun(folder, verified=verified).num_records
+    assert RankRun(folder, verified=[3]).num_records == 9
