@@ -107,13 +107,47 @@ def show_worst(merged: MergedRank, own: NDArray[np.int64], other: Any, others: N
     theirs = {name: column[partner[place[rows]]] for name, column in other.records.items()}
     kept = {name: column[place[rows]] for name, column in merged.records.items()}
     far, near = _distance(variants, theirs), _distance(kept, theirs)
-    chosen: dict[int, tuple[float, int]] = {}
-    for row, distance, usual in zip(rows.tolist(), far.tolist(), near.tolist(), strict=True):
+    _choose(merged, differing, rows, far, near)
+
+
+def _choose(
+    merged: MergedRank,
+    differing: Differing,
+    rows: NDArray[np.int64],
+    far: NDArray[np.float64],
+    near: NDArray[np.float64],
+) -> None:
+    """Lets the furthest replica of each part stand for it, and notes the ranks that are about as far."""
+    alike = _equal_replicas(merged, differing)
+    variants: dict[int, list[tuple[float, int]]] = {}
+    usual: dict[int, tuple[float, int]] = {}
+    for row, distance, own in zip(rows.tolist(), far.tolist(), near.tolist(), strict=True):
         at = int(differing.kept[row])
-        best = chosen.get(at, (usual, -1))
-        if distance > best[0]:
-            chosen[at] = (distance, int(differing.replica[row]))
-    merged.substitute({at: replica for at, (_, replica) in chosen.items() if replica >= 0})
+        variants.setdefault(at, []).append((distance, int(differing.replica[row])))
+        usual[at] = (own, int(differing.whole[row]))
+    instead: dict[int, int] = {}
+    odd: dict[int, set[int]] = {}
+    for at, found in variants.items():
+        own, whole = usual[at]
+        worst, member = max(found)
+        if worst > own:
+            instead[at] = member
+        same = [at, *alike.get(at, ())]
+        wrong = [member for distance, member in found if 2 * distance >= max(worst, own)]
+        wrong += same if 2 * own >= max(worst, own) else []
+        if len(wrong) < len(found) + len(same):
+            odd.setdefault(whole, set()).update(merged.numbers[int(merged.members.rank[m])] for m in wrong)
+    merged.substitute(instead, {whole: tuple(sorted(ranks)) for whole, ranks in odd.items()})
+
+
+def _equal_replicas(merged: MergedRank, differing: Differing) -> dict[int, list[int]]:
+    """Gives, for each kept member of which some replicas differ, those that do not."""
+    every = merged.replicas
+    rows = np.flatnonzero(np.isin(every.kept, differing.kept) & ~np.isin(every.replica, differing.replica))
+    found: dict[int, list[int]] = {}
+    for kept, replica in zip(every.kept[rows].tolist(), every.replica[rows].tolist(), strict=True):
+        found.setdefault(kept, []).append(replica)
+    return found
 
 
 def _variants(merged: MergedRank, differing: Differing, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:

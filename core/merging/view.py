@@ -53,6 +53,7 @@ class MergedRank(MergedGraph):
         self._shapes: dict[int, tuple[int, ...]] = {}
         #: Rows of ``members`` that stand in for others: replicas that differ from what is kept of them.
         self._instead: dict[int, int] = {}
+        self._odd: dict[int, tuple[int, ...]] = {}
         #: What made a whole of partial gradients whose operation was not recorded: a factor by row; NaN: not known.
         self._settled: dict[int, float] = {}
         self.reductions: Reductions = NO_REDUCTIONS
@@ -230,9 +231,14 @@ class MergedRank(MergedGraph):
         for name in ("_grouped", "_ordered", "combiner", "records", "_plan_forms", "differing", "reasons"):
             self.__dict__.pop(name, None)
 
-    def substitute(self, instead: Mapping[int, int]) -> None:
-        """Lets differing replicas stand in for what was kept of them: rows of ``members``, kept to replica."""
-        self._instead = dict(instead)
+    def substitute(self, instead: Mapping[int, int], odd: Mapping[int, tuple[int, ...]]) -> None:
+        """Lets differing replicas stand in for what was kept of them.
+
+        Args:
+            instead: Rows of ``members``: kept to replica.
+            odd: The ranks whose replicas are wrong, by whole.
+        """
+        self._instead, self._odd = dict(instead), dict(odd)
         self.__dict__.pop("records", None)
 
     def _substituted(self, members: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -244,11 +250,8 @@ class MergedRank(MergedGraph):
         return replaced
 
     def ranks_of(self, index: int) -> tuple[int, ...]:
-        """Gives the ranks of replicas that record ``index`` shows because they differ from the others."""
-        members = self._ordered[0]
-        plan, start = self.whole(index)
-        shown = [self._instead[start + k.member] for k in plan.kept if start + k.member in self._instead]
-        return tuple(self.numbers[int(members.rank[member])] for member in shown)
+        """Gives the ranks whose replicas of record ``index`` are wrong, where others' are not."""
+        return self._odd.get(int(self.order[index]), ())
 
     # --- what a record was made from
 

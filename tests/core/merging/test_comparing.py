@@ -9,7 +9,7 @@ from msprobe.core.comparing import compare_runs
 from msprobe.core.errors import LayoutError
 from msprobe.core.sites import Role
 
-from .cutting import ALL, NO_TENSORS, write_one, write_ranks
+from .cutting import ALL, NO_TENSORS, Seen, write_one, write_ranks
 from .model import BACKWARD, EDGES, FORWARD, UPDATE, Fault, cut, whole
 
 MESHES = {
@@ -102,6 +102,18 @@ def test_a_perturbed_replica_is_found_and_named(what, one, tmp_path):
     assert source.sentence.endswith("on rank 2 (dp 1, tp 0) only.")
     (finding,) = [f.text for f in comparison.summary.findings if f.kind == "replica"]
     assert "rank 2 (dp 1, tp 0) differs from rank 0 (dp 0, tp 0) along axis dp" in finding
+
+
+@pytest.mark.parametrize("right", range(4))
+def test_all_ranks_that_drew_their_own_noise_are_named(right, tmp_path):
+    """Each rank starts from its own noise, but one from the same as the run on one rank."""
+    noise = np.random.default_rng(9).standard_normal((4, 2, 8)).astype(np.float32)
+    one = write_one(tmp_path / "one", [Seen("", noise[right], role=Role.INPUT)], what=NO_TENSORS)
+    look = lambda place: [Seen("", noise[place["tp"]], role=Role.INPUT)]  # noqa: E731
+    comparison = compare_runs(write_ranks(tmp_path / "many", {"tp": 4}, look, what=NO_TENSORS), one)
+    (source,) = comparison.summary.sources
+    assert source.ranks == tuple(rank for rank in range(4) if rank != right)
+    assert source.sentence.startswith("The model's input 0 differs at step 0, on ranks ")
 
 
 def test_replicas_are_checked_where_both_meshes_are_one_too(tmp_path):
