@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     scope = scope_of(*sides, set(ranks), steps)
     bar = _progress(show=progress)
     table = _match(*sides, scope, rules, known)
-    judged = judge(table, known, bar, hubs=hubs_of(sides[0], table))
+    judged = judge(table, known, bar, find_hubs=partial(hubs_of, sides[0]))
     if noise is not None:
         judged = hold_to_noise(
             judged, _measured_against(like(_open(noise), sides[1], said[1]), sides[1], scope, None, known, bar)

@@ -26,15 +26,20 @@ def judge(
     constants: Constants,
     bar: Callable[[Iterable[int]], Iterable[int]],
     *,
-    hubs: Hubs | None = None,
+    find_hubs: Callable[[PairTable], Hubs | None] = lambda _: None,
 ) -> Judged:
-    """Judges every pair; ``bar`` shows progress over pairs whose tensors are read, ``hubs`` how ranks reach others."""
+    """Judges every pair; ``bar`` shows progress over pairs whose tensors are read.
+
+    ``find_hubs`` gives how ranks reach each other; it is asked only where something is wrong at all.
+    """
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # NaN and Inf are data here
         reader = TensorReader(table)
         errors = measure_errors(table, reader.measure, bar, reader.content_vectors)
         flow = build_flow(table)
-        if hubs is not None:
-            flow = replace(flow, shared=hubs.edges, hubs=hubs.count)
         bounds = local_bounds(table, errors, flow, constants)
         decisions = decide(table, errors, bounds, flow, constants)
+        hubs = find_hubs(table) if decisions.flagged.any() else None
+        if hubs is not None:
+            flow = replace(flow, shared=hubs.edges, hubs=hubs.count)
+            decisions = decide(table, errors, bounds, flow, constants)
         return Judged(table, errors, relative(errors, table), bounds, flow, decisions, constants)
