@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from msprobe.adapters.pytorch.dtensors import is_dtensor
+from msprobe.adapters.pytorch.gathered import Gathered
 from msprobe.adapters.pytorch.placed import Placed, plain_of
 from msprobe.adapters.pytorch.seen import SeenTensors, is_transformed
 
@@ -28,6 +29,7 @@ class Observer:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.seen = SeenTensors()
+        self.gathered = Gathered()
         self.tracer: Tracer | None = None
         #: What operators have written, where they are watched: it knows the same content in another tensor, too.
         self.contents: Contents | None = None
@@ -101,9 +103,22 @@ class Observer:
             part = self.layouts.gradient(site, part, watch.spread, of_parameter=watch.micro_step is None)
         if watch is not None and watch.placed is not None:
             part = watch.placed(part)
-        self.value(site, part, what, micro_step)
+        seq = self.value(site, part, what, micro_step)
+        if seq >= 0 and part is gradient and watch is not None and watch.micro_step is None and self._reads_alike(part):
+            self.gathered.note(plain_of(part), seq)
         if self.tracer is not None:
             self.tracer.seen_gradient(site, plain_of(gradient), micro_step)
+
+    def update(self, site: int, gradient: torch.Tensor | Placed, what: frozenset[str]) -> int:
+        """Records the gradient that an optimizer consumes, by reference where it is the one that backward gave."""
+        known = self.gathered.find(plain_of(gradient)) if self._reads_alike(gradient) else None
+        if known is None:
+            return self.value(site, gradient, what, 0)
+        return self.recorder.observe(site, gradient, what=what, micro_step=0, share=known)
+
+    def _reads_alike(self, gradient: torch.Tensor | Placed) -> bool:
+        """Tells whether the same tensor has the same record wherever it is met, and nobody watches what is written."""
+        return type(gradient) is torch.Tensor and self.layouts is None and self.contents is None
 
     def consumed(self, parameter: torch.Tensor, tensor: torch.Tensor | Placed) -> torch.Tensor | Placed:
         """Gives what an optimizer consumes or keeps of a parameter, which must lie as the parameter does."""
@@ -114,4 +129,5 @@ class Observer:
     def end_step(self) -> None:
         """Forgets the tensors of the step."""
         self.seen.clear()
+        self.gathered.clear()
         self.samples = None
