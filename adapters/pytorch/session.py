@@ -104,18 +104,17 @@ class Session:
         self._saves = Saves(self._observer, self._gradients, self._attribution)
         self._signs = VitalSigns(self._observer, self._attribution, options, failures, self._records_now)
         self._ops: OpRecorder | None = None
-        self._modules = ModuleWatcher(
-            self._observer, self._gradients, self._parameters, self._attribution, options, failures
-        )
+        shared = self._observer, self._gradients, self._parameters, self._attribution
+        self._modules = ModuleWatcher(*shared, options, failures)
         self._modules.on_outermost = self._outermost
         self._modules.on_batch = self._batch
         self._modules.on_result = self._signs.scalars.returned
         self._modules.on_declared = self._signs.declared
         for prefix, model in self.models.items():
             self._modules.add_root(model, prefix)
-            if options.level != "module":
-                refuse_compiled(model, options, recorder)
         if options.level != "module":
+            for model in self.models.values():
+                refuse_compiled(model, options, recorder)
             self._ops = OpRecorder(recorder, self._attribution, options)
             self._observer.contents = self._ops.contents
 
