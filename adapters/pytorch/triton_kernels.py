@@ -77,8 +77,62 @@ def _wide_sum(x, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202, N803
     return tl.sum(tl.sum(tl.reshape(x, (BLOCK // 128, 128)), axis=1).to(tl.float64), axis=0)
 
 
+@triton.jit
+def _statistics(x, is_there, finite, floats, counts, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202, N803
+    is_nan = x != x
+    magnitude = tl.abs(x)
+    number = tl.sum(finite.to(tl.int64), axis=0)
+    peak = tl.max(tl.where(finite, magnitude, 0.0), axis=0)
+    exponent = peak.to(tl.int32, bitcast=True) >> 23
+    exponent = tl.minimum(tl.maximum(exponent, 2), 252)
+    inverse = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    scale = (exponent << 23).to(tl.float32, bitcast=True).to(tl.float64)
+    y = tl.where(finite, x, 0.0) * inverse
+    some = tl.maximum(number, 1).to(tl.float64)
+    total = _wide_sum(y, BLOCK)
+    deviation = tl.where(finite, y - (total / some).to(tl.float32), 0.0)
+    rounding = _wide_sum(deviation, BLOCK)
+    m2 = _wide_sum(deviation * deviation, BLOCK) - rounding * rounding / some
+    tl.store(floats + 0, tl.min(tl.where(finite, x, _INF), axis=0).to(tl.float64))
+    tl.store(floats + 1, tl.max(tl.where(finite, x, -_INF), axis=0).to(tl.float64))
+    tl.store(floats + 2, ((total / some).to(tl.float32).to(tl.float64) + rounding / some) * scale)
+    tl.store(floats + 3, _wide_sum(tl.abs(y), BLOCK) * scale)
+    tl.store(floats + 4, tl.maximum(m2, 0.0) * scale * scale)
+    tl.store(floats + 5, _wide_sum(y * y, BLOCK) * scale * scale)
+    tl.store(floats + 6, number.to(tl.float64))
+    tl.store(counts + 0, tl.sum((is_there & is_nan).to(tl.int64), axis=0))
+    tl.store(counts + 1, tl.sum((is_there & (x == _INF)).to(tl.int64), axis=0))
+    tl.store(counts + 2, tl.sum((is_there & (x == -_INF)).to(tl.int64), axis=0))
+    tl.store(counts + 3, tl.sum((is_there & (x == 0)).to(tl.int64), axis=0))
+
+
+@triton.jit
+def _checksums(words, first, counts, column_keys, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202, N803
+    scattered = words
+    tl.store(counts + 5, tl.sum(scattered, axis=0))
+    columns = tl.load(column_keys + tl.arange(0, _KEY_ROW))
+    rows = _key(first // _KEY_ROW + tl.arange(0, BLOCK // _KEY_ROW), _SEED_ROW) | 1
+    of_rows = tl.sum(tl.reshape(scattered, (BLOCK // _KEY_ROW, _KEY_ROW)) * columns[None, :], axis=1)
+    tl.store(counts + 4, tl.sum(of_rows * rows, axis=0))
+
+
+@triton.jit
+def _sketch(x, first, floats, lane_signs, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202, N803
+    groups = first // 64 + tl.arange(0, BLOCK // 64)
+    lanes = tl.arange(0, 64)
+    flips = (_key(groups, _SEED_D)[:, None] >> lanes[None, :].to(tl.int64)) & 1
+    wide = tl.reshape(x, (BLOCK // 64, 64)).to(tl.float64)
+    wide = tl.where(flips == 1, -wide, wide)
+    drawn = _key(groups // 16, _SEED_T) >> ((groups % 16) * 4)
+    for j in tl.static_range(_SKETCH_SIZE):
+        parity = drawn & j
+        parity = (parity ^ (parity >> 1) ^ (parity >> 2)) & 1
+        by_lane = tl.sum(tl.where((parity == 1)[:, None], -wide, wide), axis=0)
+        tl.store(floats + 8 + j, tl.sum(by_lane * tl.load(lane_signs + j * 64 + lanes), axis=0))
+
+
 @triton.jit(do_not_specialize=["offset", "size"])
-def _measure(  # noqa: ANN202, PLR0913, PLR0915
+def _measure(  # noqa: ANN202, PLR0913
     memory,  # noqa: ANN001
     floats,  # noqa: ANN001
     counts,  # noqa: ANN001
@@ -115,48 +169,12 @@ def _measure(  # noqa: ANN202, PLR0913, PLR0915
     floats += program * FLOATS
     counts += program * COUNTS
     if STATISTICS:
-        number = tl.sum(finite.to(tl.int64), axis=0)
-        peak = tl.max(tl.where(finite, magnitude, 0.0), axis=0)
-        exponent = peak.to(tl.int32, bitcast=True) >> 23
-        exponent = tl.minimum(tl.maximum(exponent, 2), 252)
-        inverse = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
-        scale = (exponent << 23).to(tl.float32, bitcast=True).to(tl.float64)
-        y = tl.where(finite, x, 0.0) * inverse
-        some = tl.maximum(number, 1).to(tl.float64)
-        total = _wide_sum(y, BLOCK)
-        deviation = tl.where(finite, y - (total / some).to(tl.float32), 0.0)
-        rounding = _wide_sum(deviation, BLOCK)
-        m2 = _wide_sum(deviation * deviation, BLOCK) - rounding * rounding / some
-        tl.store(floats + 0, tl.min(tl.where(finite, x, _INF), axis=0).to(tl.float64))
-        tl.store(floats + 1, tl.max(tl.where(finite, x, -_INF), axis=0).to(tl.float64))
-        tl.store(floats + 2, ((total / some).to(tl.float32).to(tl.float64) + rounding / some) * scale)
-        tl.store(floats + 3, _wide_sum(tl.abs(y), BLOCK) * scale)
-        tl.store(floats + 4, tl.maximum(m2, 0.0) * scale * scale)
-        tl.store(floats + 5, _wide_sum(y * y, BLOCK) * scale * scale)
-        tl.store(floats + 6, number.to(tl.float64))
-        tl.store(counts + 0, tl.sum((is_there & is_nan).to(tl.int64), axis=0))
-        tl.store(counts + 1, tl.sum((is_there & (x == _INF)).to(tl.int64), axis=0))
-        tl.store(counts + 2, tl.sum((is_there & (x == -_INF)).to(tl.int64), axis=0))
-        tl.store(counts + 3, tl.sum((is_there & (x == 0)).to(tl.int64), axis=0))
+        _statistics(x, is_there, finite, floats, counts, BLOCK)
     if CHECKSUMS:
-        scattered = tl.where(is_there, _scatter(tl.where(is_nan, CANONICAL, words)), 0)
-        tl.store(counts + 5, tl.sum(scattered, axis=0))
-        columns = tl.load(column_keys + tl.arange(0, _KEY_ROW))
-        rows = _key(first // _KEY_ROW + tl.arange(0, BLOCK // _KEY_ROW), _SEED_ROW) | 1
-        of_rows = tl.sum(tl.reshape(scattered, (BLOCK // _KEY_ROW, _KEY_ROW)) * columns[None, :], axis=1)
-        tl.store(counts + 4, tl.sum(of_rows * rows, axis=0))
+        scattered = _scatter(tl.where(is_nan, CANONICAL, words))
+        _checksums(tl.where(is_there, scattered, 0), first, counts, column_keys, BLOCK)
     if SKETCH:
-        groups = first // 64 + tl.arange(0, BLOCK // 64)
-        lanes = tl.arange(0, 64)
-        flips = (_key(groups, _SEED_D)[:, None] >> lanes[None, :].to(tl.int64)) & 1
-        wide = tl.reshape(tl.where(finite, x, 0.0), (BLOCK // 64, 64)).to(tl.float64)
-        wide = tl.where(flips == 1, -wide, wide)
-        drawn = _key(groups // 16, _SEED_T) >> ((groups % 16) * 4)
-        for j in tl.static_range(_SKETCH_SIZE):
-            parity = drawn & j
-            parity = (parity ^ (parity >> 1) ^ (parity >> 2)) & 1
-            by_lane = tl.sum(tl.where((parity == 1)[:, None], -wide, wide), axis=0)
-            tl.store(floats + 8 + j, tl.sum(by_lane * tl.load(lane_signs + j * 64 + lanes), axis=0))
+        _sketch(tl.where(finite, x, 0.0), first, floats, lane_signs, BLOCK)
 
 
 def can_measure(values: Tensor) -> bool:
