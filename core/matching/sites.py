@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from msprobe.core.matching.views import RankView
 
 _OUTPUT = tuple(Role).index(Role.OUTPUT)
+_BACKWARD = tuple(Direction).index(Direction.BACKWARD)
+#: Owners of sequences that are modules are this number and below; other numbers are the modules of operators.
+_MODULE = -2
 #: Aligned call numbers of calls without a partner start here: odd ones are the candidate's, even ones the reference's.
 _UNPAIRED = 1 << 24
 
@@ -82,8 +85,14 @@ def _align_calls(
     if not len(shifted):
         return
     groups = [_groups(side, numbers, set(shifted.tolist())) for side, numbers in zip(sides, node_numbers, strict=True)]
-    for group in groups[0].keys() & groups[1].keys():
-        _align_group([side[group] for side in groups], calls)
+    forward: dict[int, tuple[dict[int, int], dict[int, int]]] = {}
+    for group in sorted(groups[0].keys() & groups[1].keys()):
+        owner, direction = group
+        sequences = [side[group] for side in groups]
+        if owner <= _MODULE and direction == _BACKWARD and owner in forward:
+            _follow(sequences, forward[owner], calls)
+        else:
+            forward.setdefault(owner, _align_group(sequences, calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +137,7 @@ def _owners(side: RankView, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
             module = by_path.get(split_operator(node.path)[0], -1)
             owner[index] = number_of_node[module] if module >= 0 else -1
         else:
-            owner[index] = -2 - number_of_node[index]
+            owner[index] = _MODULE - number_of_node[index]
     return owner[side.sites.node]
 
 
@@ -160,14 +169,31 @@ def _occurrence(  # three arrays made once for all
     return _Occurrence(tuple(sites), first, Call(kind, float(norms[shown])))
 
 
-def _align_group(sequences: list[list[_Occurrence]], calls: list[NDArray[np.int64]]) -> None:
+def _follow(
+    sequences: list[list[_Occurrence]], forward: tuple[dict[int, int], dict[int, int]], calls: list[NDArray[np.int64]]
+) -> None:
+    """Gives calls of a module's backward the aligned numbers of their forward, whose calls they count by."""
+    for side, sequence in enumerate(sequences):
+        for occurrence in sequence:
+            sites = list(occurrence.sites)
+            call = int(calls[side][sites[0]])
+            calls[side][sites] = forward[side].get(call, _UNPAIRED + 2 * call + (1 - side))
+
+
+def _align_group(
+    sequences: list[list[_Occurrence]], calls: list[NDArray[np.int64]]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Aligns two sequences of calls; gives the aligned number of each call, of either side."""
     pairs = align([o.call for o in sequences[0]], [o.call for o in sequences[1]])
     partner = [
         {c: position for position, (c, _) in enumerate(pairs)},
         {r: position for position, (_, r) in enumerate(pairs)},
     ]
+    numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for side, sequence in enumerate(sequences):
         for index, occurrence in enumerate(sequence):
             position = partner[side].get(index)
             aligned = position if position is not None else _UNPAIRED + 2 * index + (1 - side)
+            numbers[side][int(calls[side][occurrence.sites[0]])] = aligned
             calls[side][list(occurrence.sites)] = aligned
+    return numbers
