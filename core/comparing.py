@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msprobe.core.comparison import Comparison, ContextDifference, Finding, RunIdentity, Summary
 from msprobe.core.errors import ComparisonError
 from msprobe.core.matching.extras import extra_findings, without_extras
+from msprobe.core.matching.mapping import Mapping
 from msprobe.core.matching.mapping_file import read_mapping
 from msprobe.core.matching.micro_steps import whole_steps
 from msprobe.core.matching.pairing import PairedRanks, combine, find_pairs
@@ -44,7 +45,6 @@ from msprobe.core.verdicts.tensors import TensorReader, compare_columns
 from msprobe.core.verdicts.view import pair_columns
 
 if TYPE_CHECKING:
-    from msprobe.core.matching.mapping import Mapping
     from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.run.reader import Run
 
@@ -57,7 +57,8 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     *,
     noise: str | Path | Run | None = None,
     golden: str | Path | Run | None = None,
-    mapping: str | Path | None = None,
+    mapping: str | Path | Mapping | None = None,
+    ready: Sequence[Mapping] = (),
     swap: bool = False,
     min_coverage: float | None = None,
     comparators: Sequence[Any] = (),
@@ -78,7 +79,8 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
         reference: The run that is trusted.
         noise: The reference repeated, perturbed by one rounding or in another precision: measures what is normal.
         golden: A run in high precision: asks whether the candidate is further from it than the reference is.
-        mapping: A mapping file from candidate to reference.
+        mapping: A mapping from candidate to reference, or its file.
+        ready: Further mappings, of which the best is followed where nothing surer speaks.
         swap: The mapping file was written from reference to candidate.
         min_coverage: Least share of matched records that must be judged.
         comparators: Objects of ``core.protocols``; each adds a column.
@@ -99,7 +101,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     known = read_constants(constants) if constants is not None else Constants()
     if min_coverage is not None:
         known = replace(known, min_coverage=min_coverage)
-    rules = read_mapping(mapping, swap=swap) if mapping is not None else None
+    rules = _rules(mapping, ready, swap=swap)
     opened = _open(candidate), _open(reference)
     said = told_layouts(parallel, mapping, layout_rules, swap=swap)
     sides, told = bring_together(*opened, said, merge=False if ranks else merge)
@@ -119,6 +121,14 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     told += tuple(f for name, run in zip(SIDES, sides, strict=True) for f in check_ranks(name, run, known, bar))
     told += tuple(extra_findings([[run.rank(r) for r in scope.ranks] for run in sides], SIDES, scope.steps))
     return _report(judged, sides, replace(scope, told=told), comparators, bar)
+
+
+def _rules(mapping: str | Path | Mapping | None, ready: Sequence[Mapping], *, swap: bool) -> Mapping | None:
+    if isinstance(mapping, str | Path):
+        return read_mapping(mapping, swap=swap).with_ready(ready)
+    if mapping is not None:
+        return (mapping.swapped() if swap else mapping).with_ready(ready)
+    return Mapping((), "").with_ready(ready) if ready else None
 
 
 def _open(run: str | Path | Run) -> Run:
@@ -145,7 +155,7 @@ def _match(
     candidate: AnyRun, reference: AnyRun, scope: Scope, rules: Mapping | None, constants: Constants
 ) -> PairTable:
     matches = [_match_rank(candidate.rank(r), reference.rank(r), r, scope, rules) for r in scope.ranks]
-    if rules is not None:
+    if rules is not None and not rules.is_ready:
         rules.check_used(
             (node.path for match in matches for node in match.candidate.nodes),
             (node.path for match in matches for node in match.reference.nodes),

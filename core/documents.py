@@ -82,6 +82,15 @@ def read_document(path: str | Path) -> Document:
     return reader(path, text)
 
 
+def parse_yaml(text: str, name: str) -> Document:
+    """Reads YAML text; ``name`` stands for the file in messages.
+
+    Raises:
+        ConfigError: It is not well formed.
+    """
+    return _read_yaml(Path(name), text)
+
+
 #: A path with placeholders, unquoted, as an entry of a list in brackets: YAML would take its braces for a table.
 _BARE_PATH = re.compile(r"(?P<before>[\[,]\s*)(?P<path>[^\s\[\],'\"{}:]*\{\w+\}[^\s\[\],'\":]*)(?=\s*[,\]])")
 

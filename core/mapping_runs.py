@@ -41,8 +41,10 @@ def propose_mapping(
     return join(found)
 
 
-def propose_text(candidate: str | Path | Run, reference: str | Path | Run) -> tuple[Proposal, str]:
-    """Gives the proposal and the mapping file that says it."""
+def propose_text(
+    candidate: str | Path | Run, reference: str | Path | Run, *, mapping: Mapping | None = None
+) -> tuple[Proposal, str]:
+    """Gives the proposal and the mapping file that says it; ``mapping`` as in ``propose_mapping``."""
     names = [str(run) if isinstance(run, str | Path) else str(run.path) for run in (candidate, reference)]
-    proposal = propose_mapping(candidate, reference)
+    proposal = propose_mapping(candidate, reference, mapping=mapping)
     return proposal, mapping_text(proposal, candidate=names[0], reference=names[1])

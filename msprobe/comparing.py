@@ -12,6 +12,7 @@ from msprobe.plugins import plugin_table
 
 if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
+    from msprobe.core.matching.mapping import Mapping as Rules
     from msprobe.core.merging.rules import LayoutRule
     from msprobe.core.run.reader import Run
 
@@ -41,7 +42,7 @@ def compare(  # noqa: PLR0913  # one keyword for each option of the command line
         reference: The run that is trusted.
         noise: The reference once more, repeated, perturbed or in another precision: what differs there is no fault.
         golden: A run in high precision: is the candidate further from it than the reference is?
-        mapping: A file that says which node is which.
+        mapping: A file that says which node is which, or the name of a ready mapping as ``msprobe plugins`` lists them.
         swap: Reads the mapping from reference to candidate.
         min_coverage: The share of pairs that must be judged; below, the verdict is inconclusive.
         comparators: Names as ``msprobe plugins`` lists them; None: all that can be used.
@@ -68,7 +69,8 @@ def compare(  # noqa: PLR0913  # one keyword for each option of the command line
         reference,
         noise=noise,
         golden=golden,
-        mapping=mapping,
+        mapping=find_mapping(mapping),
+        ready=ready_mappings(),
         swap=swap,
         min_coverage=min_coverage,
         comparators=chosen,
@@ -105,3 +107,24 @@ def find_layout_rules() -> list[LayoutRule]:
             raise PluginError(f"layouts {plugin.name!r} of {plugin.origin}: rules must be LayoutRule objects.")
         found += rules
     return found
+
+
+def find_mapping(mapping: str | Path | None) -> Path | Rules | None:
+    """Gives the file of a mapping, or the ready mapping of that name.
+
+    Raises:
+        PluginError: It is neither a file nor the name of a ready mapping.
+    """
+    if mapping is None:
+        return None
+    path = Path(mapping)
+    if path.suffix or path.exists():
+        return path
+    found: Rules = plugin_table().get("mappings", str(mapping)).mapping
+    return found
+
+
+def ready_mappings() -> list[Rules]:
+    """Gives all ready mappings that can be used, each of which may be chosen by itself."""
+    table = plugin_table()
+    return [table.get("mappings", plugin.name).mapping for plugin in table.of_kind("mappings", usable=True)]

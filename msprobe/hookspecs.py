@@ -72,3 +72,8 @@ def register_alerts(register: Register) -> None:
 @hookspec
 def register_layouts(register: Register) -> None:
     """Registers layout rules: how classes of layers are cut over ranks (``msprobe.core.protocols.LayoutRules``)."""
+
+
+@hookspec
+def register_mappings(register: Register) -> None:
+    """Registers ready mappings between two implementations of a model (``core.matching.ready.ReadyMapping``)."""

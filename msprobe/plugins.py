@@ -25,7 +25,7 @@ from msprobe.core.suggestions import unknown
 from msprobe.core.toml import tomllib
 
 GROUP = "msprobe"
-KINDS: tuple[str, ...] = ("adapters", "comparators", "visualizers", "alerts", "layouts")
+KINDS: tuple[str, ...] = ("adapters", "comparators", "visualizers", "alerts", "layouts", "mappings")
 TABLE_FILE = Path(__file__).with_name("plugins.toml")
 
 #: What an object of each kind must have, any one group of it.
@@ -35,6 +35,7 @@ _MUST_HAVE: dict[str, tuple[tuple[str, ...], ...]] = {
     "visualizers": (("name", "file_name", "render"),),
     "alerts": (("name", "check"),),
     "layouts": (("name", "rules"),),
+    "mappings": (("name", "mapping"),),
 }
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:>=\s*([0-9.]+))?")
 

@@ -210,7 +210,17 @@ def test_the_example_is_listed_with_its_origin() -> None:
         ("adapters", "tinynet", "ready"),
         ("comparators", "sign_flips", "ready"),
         ("visualizers", "headline", "ready"),
+        ("layouts", "tinynet", "ready"),
+        ("mappings", "tinynet-towers", "ready"),
     ]
+
+
+@with_example
+def test_the_example_mapping_is_followed_by_name() -> None:
+    mapping = plugin_table().get("mappings", "tinynet-towers").mapping
+    (rule,) = mapping.rules
+    assert rule.reference == ("left.{i}", "right.{i}")
+    assert rule.where == "ready mapping tinynet-towers:3"
 
 
 @with_example

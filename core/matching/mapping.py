@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from msprobe.core.errors import MappingError
 from msprobe.core.matching.names import normalise, split_operator
@@ -111,6 +112,7 @@ class Mapping:
         class_rules: Iterable[ClassRule] = (),
         aparts: Iterable[Apart] = (),
         tokens: tuple[str, str] = ("", ""),
+        ready: Iterable[Mapping] = (),
     ) -> None:
         self.source = source
         self.rules = tuple(rules)
@@ -118,6 +120,10 @@ class Mapping:
         self.aparts = tuple(aparts)
         #: How rows of activations are laid out on either side: "padded", "packed" or "".
         self.tokens = tokens
+        #: Further mappings, of which the best is followed where nothing surer speaks.
+        self.ready = tuple(ready)
+        #: Written for a family of models: only rules that fit are followed, in the direction that fits.
+        self.is_ready = False
         self._exact: dict[str, list[Rule]] = {}
         self._patterns: list[tuple[re.Pattern[str], Rule]] = []
         for rule in sorted((r for r in self.rules if not r.combines), key=lambda r: r.specificity, reverse=True):
@@ -129,9 +135,22 @@ class Mapping:
 
     def swapped(self) -> Mapping:
         """Gives the mapping from the reference to the candidate."""
-        rules, class_rules = [r.swapped() for r in self.rules], [r.swapped() for r in self.class_rules]
-        aparts = [apart.swapped() for apart in self.aparts]
-        return Mapping(rules, self.source, class_rules=class_rules, aparts=aparts, tokens=self.tokens[::-1])
+        return self._with(
+            rules=[rule.swapped() for rule in self.rules],
+            class_rules=[rule.swapped() for rule in self.class_rules],
+            aparts=[apart.swapped() for apart in self.aparts],
+            tokens=(self.tokens[1], self.tokens[0]),
+        )
+
+    def with_ready(self, ready: Iterable[Mapping]) -> Mapping:
+        """Gives the mapping with further ones to follow where nothing surer speaks."""
+        return self._with(ready=ready)
+
+    def _with(self, **changes: Any) -> Mapping:
+        kept = {name: getattr(self, name) for name in ("rules", "class_rules", "aparts", "tokens", "ready")}
+        made = Mapping(source=self.source, **{**kept, **changes})
+        made.is_ready = self.is_ready
+        return made
 
     def translate(self, path: str, class_name: str = "") -> Translation | None:
         """Gives the name that a candidate's node has on the other side; None where no rule of one path speaks of it."""

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from msprobe.core.documents import Document, read_document
+from msprobe.core.documents import Document, parse_yaml, read_document
 from msprobe.core.errors import ConfigError, MappingError
 from msprobe.core.matching.mapping import PLACEHOLDER, Apart, ClassRule, Mapping, Rule, hint
 from msprobe.core.matching.names import normalise
@@ -38,6 +38,19 @@ def read_mapping(path: str | Path, *, swap: bool = False) -> Mapping:
         raise MappingError(str(error)) from None
     mapping = _Reader(document).read()
     return mapping.swapped() if swap else mapping
+
+
+def parse_mapping(text: str, name: str) -> Mapping:
+    """Reads the text of a mapping file in YAML; ``name`` stands for the file in messages.
+
+    Raises:
+        MappingError: As ``read_mapping``.
+    """
+    try:
+        document = parse_yaml(text, name)
+    except ConfigError as error:
+        raise MappingError(str(error)) from None
+    return _Reader(document).read()
 
 
 class _Reader:
@@ -278,6 +291,8 @@ def _check_unique(rules: list[Rule]) -> None:
         for rule in rules:
             for name in getattr(rule, side):
                 key = (PLACEHOLDER.sub("{}", name), rule.classes[side == "reference"])
+                if key[0] == "{}":  # whatever is left: more than one rule may say so
+                    continue
                 if key in seen:
                     raise MappingError(
                         f"{rule.where}: {name!r} is claimed by an earlier rule at {seen[key].where}; keep one of both."

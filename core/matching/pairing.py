@@ -14,6 +14,7 @@ from msprobe.core.matching.containers import pair_containers
 from msprobe.core.matching.content import parameter_content
 from msprobe.core.matching.nodes import Matcher, NodePairs
 from msprobe.core.matching.parameters import parameters_of
+from msprobe.core.matching.ready import READY, choose, named
 from msprobe.core.matching.recognising import recognise
 from msprobe.core.matching.ruling import apply_rules, join_operators
 from msprobe.core.matching.transforms import INTERLEAVE
@@ -40,16 +41,16 @@ def find_pairs(candidate: RankView, reference: RankView, mapping: Mapping | None
     """Pairs the nodes of two ranks.
 
     In order: the mapping; equal names; names without wrapper segments; equal parameters, also fused, transposed or
-    interleaved ones; shapes of parameters and order of execution; containers by what they hold; names, then class and
-    order inside paired parents. Equal names go before equal content: weights that were loaded into the wrong layer are
-    a fault to be found, not a renaming to be followed.
+    interleaved ones; the best of the ready mappings; shapes of parameters and order of execution; containers by what
+    they hold; names, then class and order inside paired parents. Equal names go before equal content: weights that
+    were loaded into the wrong layer are a fault to be found, not a renaming to be followed.
 
     Raises:
         MappingError: A rule of the mapping does not fit the runs.
     """
     matcher = Matcher(candidate.nodes, reference.nodes)
     if mapping is not None:
-        apply_rules(matcher, mapping)
+        apply_rules(matcher, named(mapping, candidate.nodes, reference.nodes) if mapping.is_ready else mapping)
     sides = (candidate, reference)
     parameters = (parameters_of(candidate), parameters_of(reference))
     matcher.by_names(_Doubt(matcher, parameters).of)
@@ -58,6 +59,9 @@ def find_pairs(candidate: RankView, reference: RankView, mapping: Mapping | None
         recognise(matcher, sides, parameters)
         pair_containers(matcher)
         matcher.by_relative_names()
+        ready = choose(mapping.ready, matcher) if mapping is not None else None
+        if ready is not None:
+            apply_rules(matcher, ready)
         align_by_shapes(matcher, sides, parameters)
     _by_structure(matcher)
     return matcher.pairs
@@ -116,7 +120,7 @@ def combine(candidate: RankView, reference: RankView, pairs: NodePairs) -> Paire
     if not pairs.groups:
         return PairedRanks(candidate, reference, pairs)
     sides = (candidate, reference)
-    groups = [_with_counts(group, sides) for group in pairs.groups]
+    groups = [known for group in pairs.groups if (known := _with_counts(group, sides)) is not None]
     views: list[RankView] = []
     for side, run in enumerate(sides):
         own = [group for group in groups if group.side == side]
@@ -157,8 +161,8 @@ def _refuse_misfits(view: RankView, run: RankView) -> None:
             )
 
 
-def _with_counts(group: NodeGroup, sides: tuple[RankView, RankView]) -> NodeGroup:
-    """Fills in a number of groups that is given by the name of a recorded scalar."""
+def _with_counts(group: NodeGroup, sides: tuple[RankView, RankView]) -> NodeGroup | None:
+    """Fills in a number of groups that is given by the name of a recorded scalar; None: a ready mapping finds none."""
     name = group.transform.groups
     if group.transform.join != INTERLEAVE or isinstance(name, int):
         return group
@@ -166,7 +170,10 @@ def _with_counts(group: NodeGroup, sides: tuple[RankView, RankView]) -> NodeGrou
     for run, node in places:
         value = _scalar(run, node, name)
         if value is not None:
-            return replace(group, transform=group.transform.with_groups(value))
+            reason = replace(group.reason, text=group.reason.text.replace(f"{name} groups", f"{value} groups"))
+            return replace(group, transform=group.transform.with_groups(value), reason=reason)
+    if group.where.startswith(READY):
+        return None
     path = sides[1 - group.side].nodes[group.whole].path
     raise MappingError(
         f"{group.where}: neither run has recorded a scalar {name!r} of {path!r} or of what it lies in; "

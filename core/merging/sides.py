@@ -76,14 +76,16 @@ def bring_together(
 
 
 def told_layouts(
-    flags: Sides, mapping: str | Path | None, rules: Sequence[LayoutRule], *, swap: bool
+    flags: Sides, mapping: object, rules: Sequence[LayoutRule], *, swap: bool
 ) -> tuple[Parallel, Parallel]:
     """Gives all that is said of both sides' layouts: flags go first, then the mapping file, then plugins.
+
+    A ``mapping`` that is no file says nothing of layouts.
 
     Raises:
         MappingError: The mapping file's section is wrong.
     """
-    section = read_section(mapping, swap=swap) if mapping is not None else (Parallel(), Parallel())
+    section = read_section(mapping, swap=swap) if isinstance(mapping, str | Path) else (Parallel(), Parallel())
     first, second = (
         replace(flag or of_file, rules=of_file.rules).with_rules(rules)
         for flag, of_file in zip(flags, section, strict=True)

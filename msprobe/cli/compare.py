@@ -146,7 +146,7 @@ def _add_judging(made: Parser) -> None:
 
 def _add_choosing(made: Parser) -> None:
     group = made.add_argument_group("matching and choosing")
-    group.add_argument("--mapping", type=Path, metavar="FILE", help="which node is which (layers.yaml)")
+    group.add_argument("--mapping", metavar="FILE", help="which node is which: layers.yaml, or a name such as hf-vllm")
     group.add_argument("--swap", action="store_true", help="read the mapping file from reference to candidate")
     group.add_argument(
         "--merge",

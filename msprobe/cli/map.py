@@ -39,9 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{out}: a mapping file's name ends in .yaml.")
     if out is not None and out.exists() and not arguments.force:
         raise UsageError(f"{out} is there already; --force replaces it.")
+    from msprobe.comparing import ready_mappings
     from msprobe.core.mapping_runs import propose_text
+    from msprobe.core.matching.mapping import Mapping
 
-    proposal, text = propose_text(arguments.candidate, arguments.reference)
+    known = Mapping((), "").with_ready(ready_mappings())
+    proposal, text = propose_text(arguments.candidate, arguments.reference, mapping=known)
     if out is None:
         print(text, end="")
         return 0

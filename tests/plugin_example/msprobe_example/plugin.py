@@ -33,3 +33,9 @@ def register_visualizers(register: Register) -> None:
 def register_layouts(register: Register) -> None:
     """Registers how tinynet's layers are cut over ranks."""
     register("tinynet", "msprobe_example.layouts:TinyNetLayouts", summary="tinynet's split layers over tp")
+
+
+@hookimpl
+def register_mappings(register: Register) -> None:
+    """Registers one ready mapping."""
+    register("tinynet-towers", "msprobe_example.towers:TOWERS", summary="left and right towers and their joint layer")
