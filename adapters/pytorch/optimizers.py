@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class OptimizerSteps:
     """Calls ``before`` and ``after`` around each step of the given optimizer, or of any when none is given.
 
-    ``skipped`` is called with a gradient scaler that found non-finite gradients and left a step out.
+    ``scaled`` is called with a gradient scaler before the step that it makes (the program waits for the device there
+    anyhow), ``skipped`` with one that found non-finite gradients and left a step out.
     """
 
     def __init__(
@@ -27,10 +28,11 @@ class OptimizerSteps:
         before: Callable[[Any], None],
         after: Callable[[Any], None],
         skipped: Callable[[Any], None],
+        scaled: Callable[[Any], None],
     ) -> None:
         self._steps = 0
         self._undo: list[Callable[[], None]] = []
-        self._before, self._after, self._skipped = before, after, skipped
+        self._before, self._after, self._skipped, self._scaled = before, after, skipped, scaled
         if optimizer is None:
             self._undo.append(register_optimizer_step_pre_hook(self._begin).remove)
             self._undo.append(register_optimizer_step_post_hook(self._end).remove)
@@ -60,6 +62,8 @@ class OptimizerSteps:
         @functools.wraps(original)
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = self._steps
+            if self._undo and scaler.is_enabled():
+                self._scaled(scaler)
             result = original(scaler, optimizer, *args, **kwargs)
             if self._undo and self._steps == before and scaler.is_enabled():
                 self._skipped(scaler)

@@ -132,7 +132,9 @@ class Parameters:
         for holding in self.holdings.of(module).values():
             used = holding.used()
             names = self._names.get(id(holding))
-            if used is not None and names is not None and self._is_new(id(holding), used):
+            if used is None or names is None or not holding.updated.requires_grad:
+                continue
+            if self._is_new(id(holding), used):
                 self.hook(names[0][0], used, names, holding)
 
     def _is_new(self, key: int, tensor: torch.Tensor) -> bool:

@@ -88,7 +88,11 @@ class Session:
         self._build()
         self._perturbation = Perturbation(self.models, perturb) if perturb is not None else None
         self._optimizers = OptimizerSteps(
-            optimizer, before=self.optimizer_begins, after=self._optimizer_stepped, skipped=self.optimizer_skipped
+            optimizer,
+            before=self.optimizer_begins,
+            after=self._optimizer_stepped,
+            skipped=self._scalars.skipped,
+            scaled=self._scalars.scaled,
         )
         saving.active.append(self)
         self._close_at_exit()
@@ -215,14 +219,6 @@ class Session:
     def _optimizer_stepped(self, optimizer: Any) -> None:
         self.optimizer_ends(optimizer)
         self._steering.raise_if_asked()
-
-    @guarded
-    def optimizer_skipped(self, scaler: Any) -> None:
-        """Hears that a gradient scaler left an optimizer's step out."""
-        if not self.closed:
-            message = f"the gradient scaler found non-finite gradients at scale {scaler.get_scale():g}: no update"
-            self.recorder.event("scaler_skip", message)
-            self.recorder.scalar("scaler_skip", scaler.get_scale())
 
     def _records_now(self) -> bool:
         return self.recorder.recording and self._modules.attached and not self.closed

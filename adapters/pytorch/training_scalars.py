@@ -105,6 +105,20 @@ class TrainingScalars:
         if loss is not None:
             self._recorder.scalar("loss", loss)
 
+    @guarded
+    def scaled(self, scaler: Any) -> None:
+        """Notes by what a gradient scaler has multiplied the loss: the gradients of the step carry it."""
+        if self._recorder.recording:
+            self._recorder.fact(None, "gradient", "loss_scale", scaler.get_scale())
+
+    @guarded
+    def skipped(self, scaler: Any) -> None:
+        """Hears that a gradient scaler left an optimizer's step out."""
+        scale = scaler.get_scale()
+        message = f"the gradient scaler found non-finite gradients at scale {scale:g}: no update"
+        self._recorder.event("scaler_skip", message)
+        self._recorder.scalar("scaler_skip", scale)
+
     def remove(self) -> None:
         """Stops hearing."""
         if self._clipped is not None:

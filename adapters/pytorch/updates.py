@@ -73,7 +73,7 @@ class Updates:
         updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for holding, names in self._holdings.named(watched_modules):
             kept = [(owner, name) for owner, name in names if owner.what]
-            if kept and id(holding.updated) in updated and holding.updated.grad is not None:
+            if kept and id(holding.updated) in updated and holding.gradient() is not None:
                 self._under_way.append(_Before(holding, kept, None))
                 self.sample(kept[0][0], self._under_way[-1], optimizer)
 

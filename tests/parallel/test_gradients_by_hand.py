@@ -18,7 +18,7 @@ from tests.parallel.launching import run_layout
 from tests.parallel.transformer import Config
 
 CONFIG = Config(layers=1, batch=8)
-WAYS = ["ddp", "fsdp1", "fsdp1-flat", "fsdp2"]
+WAYS = ["ddp", "fsdp1", pytest.param("fsdp1-flat", marks=pytest.mark.long), "fsdp2"]
 
 
 class Recorded:

@@ -48,7 +48,8 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     speed = 100.0 ** (-torch.arange(half, dtype=torch.float32) / half)
     angle = positions[:, None, :, None].float() * speed
     first, second = x[..., :half], x[..., half:]
-    return torch.cat([first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()], -1)
+    turned = torch.cat([first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()], -1)
+    return turned.to(x.dtype)
 
 
 class Attention(nn.Module):
