@@ -61,6 +61,8 @@ class FlatPiece:
         if flat._params is None:
             whole = flat.grad
             return None if whole is None or self._is_unreduced(whole) else self._cut_once(whole)
+        if not self.updated.requires_grad:
+            return None
         if self._length:
             found = flat._params[self._number].grad
             return None if found is None or found.numel() != self._length else self._shaped(found)
