@@ -91,8 +91,8 @@ class Session:
             optimizer,
             before=self.optimizer_begins,
             after=self._optimizer_stepped,
-            skipped=self._scalars.skipped,
-            scaled=self._scalars.scaled,
+            skipped=self._signs.scalars.skipped,
+            scaled=self._signs.scalars.scaled,
         )
         saving.active.append(self)
         self._close_at_exit()
