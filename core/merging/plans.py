@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msprobe.core.merging.axes import Member, Nature, Placed, data_axes, place
+from msprobe.core.merging.batches import with_true_batches
 from msprobe.core.merging.tiling import fault_of_tiling
 from msprobe.core.placement import Layout
 
@@ -72,6 +73,7 @@ class Context:
 
 def make_plan(members: Sequence[Member], context: Context) -> Plan:
     """Decides how members become one whole."""
+    members = with_true_batches(members)
     first = members[0]
     refused = _refusal(members)
     if refused:

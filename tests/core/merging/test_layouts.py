@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,6 +127,22 @@ def test_data_parallel_activations_are_pieces_of_the_batch_and_parameters_are_no
     np.testing.assert_array_equal(whole.tensor(1), values)
     assert [whole.provenance(i).how for i in range(2)] == ["alone", "join"]
     assert [(p.rank, p.use) for p in whole.provenance(0).parts] == [(0, "kept"), (1, "replica")]
+
+
+def test_batches_that_are_not_as_even_as_their_layouts_suppose_are_joined_by_size(floats, merged, tmp_path):
+    values, sizes = floats(5, 4), (3, 2)
+
+    def look(c):
+        size = sizes[c["dp"]]
+        supposed = Layout.whole((2 * size, 4)).shard("dp", 0, coordinate=c["dp"], parts=2).keyed_globally()
+        first = sum(sizes[: c["dp"]])
+        yield replace(Seen("a", values[first : first + size]), layout=supposed)
+
+    whole = merged(write_ranks(tmp_path, {"dp": 2}, look))
+    np.testing.assert_array_equal(whole.tensor(0), values)
+    assert whole.records["norm"].tolist() == pytest.approx([measure(values).norm])
+    assert np.isnan(whole.records["sketch"]).all()
+    assert whole.records["checksum"].tolist() == [0]
 
 
 @pytest.mark.parametrize(("op", "expected"), [("sum", 4.0), ("avg", 2.0)])
