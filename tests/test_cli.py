@@ -74,6 +74,8 @@ def test_every_public_name_is_there_and_in_order() -> None:
         (["compare", "a", "b", "--format", "html"], "--format html writes a file: say where with --out DIR"),
         (["compare", "a", "b", "--format", "xlsx"], "--format xlsx writes a file: say where with --out DIR"),
         (["compare", "a", "b", "--out", ""], "argument --out: the name is empty"),
+        (["scan", "a"], "a: no such directory"),
+        (["scan", "a", "--format", "xml"], "argument --format"),
         (["info"], "name one run, or two"),
         (["info", "a"], "a: no such directory"),
         (["info", "a", "b", "c"], "name one run, or two"),

@@ -33,7 +33,6 @@ _STAGES: Final = {
     (Direction.UPDATE.value, Role.GRADIENT.value): CONSUMED_STAGE,
     (Direction.UPDATE.value, Role.STATE.value): UPDATED_STAGE,
     (Direction.UPDATE.value, Role.PARAMETER.value): UPDATED_STAGE,
-    (Direction.UPDATE.value, Role.DERIVED.value): UPDATED_STAGE,
 }
 
 
@@ -78,6 +77,11 @@ class Flow:
     def lasting(self) -> NDArray[np.bool_]:
         """Marks parameters and buffers: recorded once in a step, they serve all its micro-steps."""
         return np.isin(self.sites["kind"], [KINDS.index("parameter"), KINDS.index("buffer")])
+
+    @cached_property
+    def derived(self) -> NDArray[np.bool_]:
+        """Marks what the recorder derived: a ratio to a parameter of zeros is infinite and no fault."""
+        return np.asarray(self.sites["role"] == Role.DERIVED.value)
 
     @cached_property
     def scalar(self) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msprobe.core.scan.bad_cells import BACKWARD_STAGE, REDUCED_STAGE, UPDATED_STAGE, Flow
+from msprobe.core.scan.bad_cells import BACKWARD_STAGE, REDUCED_STAGE, UPDATED_STAGE
 from msprobe.core.scan.findings import Finding, spans
 from msprobe.core.scan.operands import Reason, places, reason_of
 from msprobe.core.sites import Direction, Role
@@ -28,7 +28,7 @@ _MOST_OTHERS = 5
 
 def finding_of(index: TrendIndex, outbreak: Outbreak, meshes: Meshes) -> Finding:
     """Gives the finding about a step in which NaN or infinity did harm."""
-    flow, cells, first = Flow(index.sites), outbreak.cells, int(outbreak.origins[0])
+    flow, cells, first = outbreak.flow, outbreak.cells, int(outbreak.origins[0])
     site, rank, micro_step = int(cells.site[first]), int(cells.rank[first]), int(cells.micro_step[first])
     place = {"site": site, "step": outbreak.step, "rank": rank, "micro_step": micro_step}
     reason = reason_of(index, flow, **place)
@@ -85,7 +85,7 @@ def _without_reason(index: TrendIndex, site: int, reason: Reason) -> str:
 
 def propagation(index: TrendIndex, outbreak: Outbreak, meshes: Meshes) -> list[str]:
     """Says where the bad values went: reduction, parameters, later steps, each as a clause."""
-    flow, cells, first = Flow(index.sites), outbreak.cells, int(outbreak.origins[0])
+    flow, cells, first = outbreak.flow, outbreak.cells, int(outbreak.origins[0])
     stage, parameter = flow.stage[cells.site], flow.parameter[cells.site]
     own = parameter == parameter[first] if parameter[first] >= 0 else np.ones(len(cells), bool)
     clauses = []

@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 
 #: An operand this close to the largest number of its format can overflow in one product.
 _NEAR_OVERFLOW: Final = 1e-3
+#: Arguments under which the load of each expert is recorded, in tokens or shares.
+_LOADS: Final = ("load", "tokens_per_expert")
 _COUNTS: Final = ("state", "elements", "nan", "pos_inf", "neg_inf", "zero")
 _COLUMNS: Final = ("site", "micro_step", "min", "max", *_COUNTS)
 
 
 _FORWARD, _BACKWARD = Direction.FORWARD.value, Direction.BACKWARD.value
-#: What feeds the results of a node in each direction, where no data flow is known.
+#: What feeds the results of a node in each direction, of a parameter its own, where no data flow is known.
 _FEEDING: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     _FORWARD: ((_FORWARD, "input"), (_FORWARD, "parameter"), (_FORWARD, "buffer")),
     _BACKWARD: ((_BACKWARD, "input"), (_FORWARD, "input"), (_FORWARD, "parameter")),
+    Direction.REDUCE.value: ((_BACKWARD, "gradient"),),
+    Direction.UPDATE.value: ((Direction.UPDATE.value, "gradient"), (_BACKWARD, "gradient"), (_FORWARD, "parameter")),
 }
 
 
@@ -123,6 +127,9 @@ def _operand_sites(index: TrendIndex, flow: Flow, site: int) -> list[int]:
     if sites["role"][site] == Role.INPUT.value:
         return []
     feeding = _FEEDING.get(direction, ())
+    if direction in (Direction.REDUCE.value, Direction.UPDATE.value):
+        parameter = str(sites["argument"][site]).partition(".")[0]
+        own = [s for s in own if str(sites["argument"][s]).partition(".")[0] == parameter]
     return [s for s in own if (str(sites["direction"][s]), str(sites["role"][s])) in feeding]
 
 
@@ -160,18 +167,18 @@ def _ran_elsewhere(index: TrendIndex, inputs: list[int], step: int) -> bool:
 
 
 def _zero_count(index: TrendIndex, site: int, *, step: int, rank: int, micro_step: int) -> str:
-    """Looks for a recorded number of tokens of the expert that is zero."""
+    """Looks for a recorded load of the experts beside this one that holds zeros."""
     sites = index.sites
-    prefix = str(sites["node"][site]).partition("expert")[0]
+    layer = str(sites["node"][site]).partition("experts")[0].rstrip(".")
     counted = [
         s
-        for s in np.flatnonzero(np.char.find(sites["argument"].astype(str), "token") >= 0).tolist()
-        if str(sites["node"][s]).startswith(prefix.rstrip("."))
+        for s in range(len(sites))
+        if str(sites["argument"][s]).rpartition(".")[2] in _LOADS and str(sites["node"][s]).startswith(layer)
     ]
     cells = cells_at(index, counted, step=step, rank=rank, micro_step=micro_step)
     for cell in cells.values():
-        if cell.state == State.ZERO or (cell.zero > 0 and cell.low == 0):
-            return f"expert {sites['expert'][site]} got no tokens ({cell.name} holds {cell.zero:,} zeros)"
+        if cell.zero:
+            return f"{cell.zero:,} of {cell.elements:,} experts got no tokens ({cell.name})"
     return ""
 
 

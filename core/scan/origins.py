@@ -34,6 +34,7 @@ class Outbreak:
     """
 
     step: int
+    flow: Flow
     cells: BadCells
     origins: NDArray[np.int64]
     by_order: NDArray[np.bool_]
@@ -52,11 +53,12 @@ class StepStates:
 def outbreaks(index: TrendIndex, stages: dict[int, int]) -> Iterator[Outbreak]:
     """Gives the steps with harm in order, up to and with the first whose harm stayed in the parameters."""
     flow = Flow(index.sites)
-    rolled = _bad_roll_ups(index)
+    rolled = _bad_roll_ups(index, flow)
     harmful = _harmful_steps(flow, rolled)
     habits = _habits(rolled, harmful)
     for step in harmful[:MOST_STEPS].tolist():
         cells = read_bad_cells(index, step)
+        cells = cells.where(~flow.derived[cells.site])
         cells = cells.where(cells.is_nan | ~habits[cells.site])
         if not len(cells):
             continue
@@ -65,15 +67,16 @@ def outbreaks(index: TrendIndex, stages: dict[int, int]) -> Iterator[Outbreak]:
         if not len(origins):
             continue
         lasting = _stayed(index, flow, rolled, step)
-        yield Outbreak(step, cells, origins, links.by_order, lasting)
+        yield Outbreak(step, flow, cells, origins, links.by_order, lasting)
         if lasting:
             return
 
 
-def _bad_roll_ups(index: TrendIndex) -> StepStates:
+def _bad_roll_ups(index: TrendIndex, flow: Flow) -> StepStates:
     files = [block.over_ranks for block in index.manifest.blocks]
     rows = index.store.read(files, "site, step, state", "state >= ?", [int(NON_FINITE)])
-    return StepStates(rows["site"].astype(np.int64), rows["step"], rows["state"])
+    kept = ~flow.derived[rows["site"]]
+    return StepStates(rows["site"][kept].astype(np.int64), rows["step"][kept], rows["state"][kept])
 
 
 def _harmful_steps(flow: Flow, rolled: StepStates) -> NDArray[np.int64]:

@@ -38,11 +38,11 @@ def scan(run: Run | TrendIndex | Path | str) -> Scan:
     index = run if isinstance(run, TrendIndex) else open_index(run)
     ranks = index.manifest.ranks
     found = list(outbreaks(index, _stages(index)))
-    skips = sum(each.events.get("scaler_skip", 0) for each in ranks)
+    skips = [step for each in ranks for step, _, _ in each.event_texts.get("scaler_skip", [])]
     meshes = {each.rank: each.mesh for each in ranks}
-    findings = [finding_of(index, o, meshes) for o in found if o.lasting or not _by_scaler(o, skips)]
-    scaled = [o.step for o in found if not o.lasting and _by_scaler(o, skips)]
-    before = min((o.step for o in found if o.lasting), default=math.inf)
+    findings = [finding_of(index, o, meshes) for o in found if not _by_scaler(index, o, skips)]
+    scaled = [o.step for o in found if _by_scaler(index, o, skips)]
+    before = min((o.step for o in found if o.lasting and o.step not in scaled), default=math.inf)
     findings += departures(index, before=before)
     findings += training_findings(index, before=before, skipped=[o.step for o in found if not o.lasting])
     findings += list(dead_experts(index, before=before))
@@ -54,9 +54,15 @@ def _stages(index: TrendIndex) -> dict[int, int]:
     return {each.rank: coordinates(each.mesh).get("pp", 0) for each in index.manifest.ranks}
 
 
-def _by_scaler(outbreak: Outbreak, skips: int) -> bool:
-    """Tells whether a skipped update is what a gradient scaler is there for."""
-    return skips > 0 and not outbreak.lasting
+def _by_scaler(index: TrendIndex, outbreak: Outbreak, skips: list[int]) -> bool:
+    """Tells whether a gradient scaler left the update out, as it is there for.
+
+    Equal skips are counted, not listed, so of a step whose parameters stayed finite any skip at all is enough; of the
+    last step it is not known what its parameters became, so it must be listed itself.
+    """
+    if outbreak.lasting:
+        return outbreak.step == int(index.steps[-1]) and outbreak.step in skips
+    return bool(skips)
 
 
 def _scaler_notes(steps: list[int]) -> list[str]:

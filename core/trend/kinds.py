@@ -31,6 +31,8 @@ KINDS: Final = (
     "recompute",
     "derived",
     "other",
+    "attention",
+    "update",
 )
 
 _BY_PLACE: Final = {
@@ -60,14 +62,20 @@ def kind_of(node_kind: str, direction: str, role: str, argument: str) -> str:
     if node_kind == NodeKind.COLLECTIVE.value:
         return "collective out" if role == Role.OUTPUT.value else "collective in"
     if role == "derived":
-        if argument.endswith(("update", "ratio")):
-            return "update ratio"
-        return "router" if re.search(r"router|expert|token|load", argument) else "derived"
+        return _derived_kind(argument)
     if role in (Role.BUFFER.value, Role.SAVED.value):
         return role
     if direction == Direction.RECOMPUTE.value:
         return "recompute"
     return _BY_PLACE.get((direction, role), "other")
+
+
+def _derived_kind(argument: str) -> str:
+    """Gives the kind of what the recorder derived; its argument says from what (``router.load``, ``weight.ratio``)."""
+    owner, _, what = argument.rpartition(".")
+    if owner in ("router", "attention"):
+        return owner
+    return {"ratio": "update ratio", "update": "update"}.get(what, "derived")
 
 
 def kind_number(kind: str) -> int:
