@@ -120,19 +120,21 @@ def test_healthy_trainings_raise_nothing(tmp_path, model):
 
 
 def test_the_ratio_to_a_parameter_of_zeros_is_no_fault(tmp_path):
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-    nn.init.zeros_(model[2].weight)
+    last = nn.Linear(16, 4)
+    nn.init.zeros_(last.weight)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), last)
     everything = dict.fromkeys(("updates", "optimizer_state", "updated_parameters", "scalars"), True)
     assert train(tmp_path / "run", model, lambda step: classify(model), steps=12, **everything).findings == ()
 
 
 def test_an_optimizer_state_that_breaks_is_named(tmp_path):
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    last = nn.Linear(16, 4)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), last)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
     def loss(step):
         if step == 3:
-            optimizer.state[model[2].weight]["exp_avg_sq"][0, 0] = float("nan")
+            optimizer.state[last.weight]["exp_avg_sq"][0, 0] = float("nan")
         return classify(model)
 
     kept = {"optimizer_state": True, "updated_parameters": True, "optimizer": optimizer}
