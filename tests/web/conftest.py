@@ -134,6 +134,7 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("MSPROBE_REQUIRE_BROWSER"):
             pytest.fail("no Chromium, and MSPROBE_REQUIRE_BROWSER is set")
         pytest.skip("no Chromium: the pages are not looked at")
+    playwright.expect.set_options(timeout=30_000)  # machines that run tests are busy
     with playwright.sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield chromium

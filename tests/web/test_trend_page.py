@@ -96,7 +96,9 @@ def page(browser: Browser, trends: Served) -> Iterator[Page]:
     visited.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     visited.on("pageerror", lambda error: complaints.append(str(error)))
     visited.goto(trends.address)
-    expect(visited.locator(".anomalies li").first).to_be_visible()
+    expect(visited.locator(".anomalies:not(.scan) li").first).to_be_visible()
+    expect(visited.locator(".scan .said")).to_be_visible()
+    expect(visited.locator(".legend-line")).to_be_visible()
     yield visited
     context.close()
     assert complaints == []
@@ -107,7 +109,7 @@ def readout(page: Page) -> str:
 
 
 def test_the_sick_cell_is_the_first_thing_listed_and_one_click_away(page: Page) -> None:
-    first = page.locator(".anomalies li").first
+    first = page.locator(".anomalies:not(.scan) li").first
     expect(first).to_contain_text("layers.7.attn")
     expect(first).to_contain_text("NaN")
     expect(first).to_contain_text("step 45")
@@ -117,6 +119,14 @@ def test_the_sick_cell_is_the_first_thing_listed_and_one_click_away(page: Page) 
     assert "tp 1" in readout(page)
     assert "dp 3" in readout(page)
     expect(page.locator(".chart canvas")).to_be_visible()
+
+
+def test_the_sentence_comes_first_and_leads_to_the_cell(page: Page) -> None:
+    said = page.locator(".scan .said")
+    expect(said).to_contain_text("At step 45, rank 13, the output of layers.7.attn")
+    page.locator(".scan li button").first.click()
+    expect(page.locator(".trend .readout")).to_contain_text("NaN, made here")
+    expect(page.locator(".third label")).to_contain_text(f"rank {RANK}")
 
 
 def test_the_departure_before_it_is_listed_too(page: Page) -> None:
@@ -183,7 +193,7 @@ def test_a_drag_zooms_and_whole_goes_back(page: Page) -> None:
 
 
 def test_pins_overlay_and_go(page: Page) -> None:
-    page.locator(".anomalies li button").first.click()
+    page.locator(".anomalies:not(.scan) li button").first.click()
     page.get_by_role("button", name="pin").click()
     box = page.locator(".heat").bounding_box()
     assert box is not None

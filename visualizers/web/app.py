@@ -100,6 +100,9 @@ def _trend_routes(workspace: Workspace) -> dict[str, Callable[[Request], Any]]:
     async def anomalies(request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(trends.listed, _run_of(request)))
 
+    async def scanned(request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(trends.scanned, _run_of(request)))
+
     async def forks(request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(trends.parting))
 
@@ -109,6 +112,7 @@ def _trend_routes(workspace: Workspace) -> dict[str, Callable[[Request], Any]]:
     return {
         "mapping": mapping,
         "pages": pages,
+        "scan": scanned,
         "trend": about,
         "slice": picture,
         "anomalies": anomalies,

@@ -87,6 +87,17 @@ def number(value: float) -> float | str:
     return float(f"{value:.6g}")
 
 
+def strict(value: Any) -> Any:
+    """Gives a document as JSON can hold it and a page may show it: odd numbers by name, no character that acts."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else number(value)
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: strict(item) for key, item in value.items()}
+    return [strict(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def open_container(index: PairIndex, selection: Selection, candidate: int, reference: int) -> list[dict[str, Any]]:
     """Gives the rows inside a pair of containers; a side of -1 is not there."""
     marks = index.marks(selection)

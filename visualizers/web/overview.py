@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.visualizers.marks import MARKS
-from msprobe.visualizers.web.graph_view import errors_of, way_to
+from msprobe.visualizers.web.graph_view import errors_of, strict, way_to
 from msprobe.visualizers.web.panel import row_data
 from msprobe.visualizers.web.strip import strip_cells
 from msprobe.visualizers.wording import printable
@@ -36,7 +36,7 @@ def overview(comparison: Comparison, index: PairIndex) -> dict[str, Any]:
     formats = (index.pairs[f"{side}_dtype"].tolist() for side in ("candidate", "reference"))
     document["dtypes"] = sorted({str(name) for column in formats for name in set(column) if name})
     document["strip"] = strip_cells(index)
-    shown: dict[str, Any] = _printable(document)
+    shown: dict[str, Any] = strict(document)
     return shown
 
 
@@ -63,11 +63,3 @@ def _card(index: PairIndex, source: Source) -> dict[str, Any]:
         "rows": [row_data(index, int(r)) for r in rows],
         "errors": errors_of(index, row),
     }
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {key: _printable(item) for key, item in value.items()}
-    return [_printable(item) for item in value] if isinstance(value, list) else value

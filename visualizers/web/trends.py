@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.errors import MsprobeError
+from msprobe.core.scan.scanning import scan
 from msprobe.core.trend.anomalies import Anomaly, anomalies
 from msprobe.core.trend.forks import forks
 from msprobe.core.trend.index import Query, open_index
@@ -20,10 +21,11 @@ from msprobe.core.trend.places import coordinates
 from msprobe.core.trend.slices import STATISTICS
 from msprobe.core.trend.states import NON_FINITE, State
 from msprobe.visualizers.rows import encode
-from msprobe.visualizers.web.graph_view import number
+from msprobe.visualizers.web.graph_view import number, strict
 from msprobe.visualizers.wording import printable
 
 if TYPE_CHECKING:
+    from msprobe.core.scan.findings import Scan
     from msprobe.core.trend.index import TrendIndex
     from msprobe.core.trend.slices import Slice
 
@@ -48,6 +50,7 @@ class Trends:
         self._lock = threading.Lock()
         self._indexes: dict[int, TrendIndex] = {}
         self._anomalies: dict[int, list[Anomaly]] = {}
+        self._scans: dict[int, Scan] = {}
 
     def index(self, run: int, *, refresh: bool = False) -> TrendIndex:
         """Gives the index of one run, brought up to date when it is first opened or asked to."""
@@ -57,6 +60,7 @@ class Trends:
             if refresh or run not in self._indexes:
                 self._indexes[run] = open_index(self.runs[run])
                 self._anomalies.pop(run, None)
+                self._scans.pop(run, None)
             return self._indexes[run]
 
     def about(self, run: int, *, refresh: bool = False) -> dict[str, Any]:
@@ -103,6 +107,22 @@ class Trends:
         odd = _non_finite(index)
         listed = [*odd[:_MOST_NON_FINITE], *(_anomaly(index, each) for each in found[:_MOST_LISTED])]
         return {"total": len(odd) + len(found), "anomalies": listed}
+
+    def scanned(self, run: int) -> dict[str, Any]:
+        """Gives what a scan of the run says, its findings with the number of the site that each is about."""
+        index = self.index(run)
+        with self._lock:
+            if run not in self._scans:
+                self._scans[run] = scan(index.run)
+        found: dict[str, Any] = self._scans[run].to_json()
+        numbers = {index.sites.name(site): site for site in range(len(index.sites))}
+        for finding in found["findings"]:
+            site = numbers.get(finding["site"], -1)
+            finding["number"] = site
+            finding["metric"] = KINDS[int(index.sites["kind"][site])] if site >= 0 else ""
+        found["findings"] = found["findings"][:_MOST_LISTED]
+        shown: dict[str, Any] = strict(found)
+        return shown
 
     def parting(self) -> dict[str, Any]:
         """Gives the sites that leave the reference's band, the earliest first."""

@@ -111,6 +111,7 @@ const DICTIONARY = {
   scale_quantile: ["quantile", "分位"],
   pickCell: ["Pick a cell to see its line. Drag to zoom, double-click for the whole.", "选择一格以查看曲线；拖动缩放，双击还原。"],
   allRanks: ["all ranks", "所有 rank"],
+  scan: ["What is wrong", "异常诊断"],
   topAnomalies: ["Top anomalies", "主要异常"],
   noAnomalies: ["Nothing leaves its band.", "没有超出正常范围的数值。"],
   outOf: ["outside", "超出"],

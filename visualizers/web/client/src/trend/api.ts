@@ -60,6 +60,24 @@ export interface AnomalyData {
   more?: number;
 }
 
+export interface ScanData {
+  sentence: string;
+  exit_code: number;
+  notes: string[];
+  findings: {
+    kind: string;
+    sentence: string;
+    step: number;
+    rank: number;
+    micro_step: number;
+    node: string;
+    site: string;
+    number: number;
+    metric: string;
+    evidence: string[];
+  }[];
+}
+
 export interface ForkData {
   site: number;
   name: string;

@@ -4,7 +4,19 @@ import { useEffect, useRef } from "preact/hooks";
 import { theme } from "../state";
 import { ABSENT, EMPTY, NAN, NAN_MADE, NEG_INF, POS_INF, UNMEASURED, ZERO, type Picture } from "./api";
 import { placed, ramp, type Placed } from "./colours";
-import { about, cell, cellAt, room, scale, selectCell, set, shownPicture, siteName, steps, type AxisName } from "./store";
+import {
+  about,
+  cell,
+  cellAt,
+  room,
+  scale,
+  selectCell,
+  set,
+  shownPicture,
+  pixelOf,
+  siteName,
+  type AxisName,
+} from "./store";
 
 /** Space for names at the left and for numbers below. */
 export const LEFT = 230;
@@ -226,7 +238,7 @@ function drawNames(
   const rows = found.y.starts.length;
   const every = Math.ceil((rows * 13) / height);
   for (let row = 0; row < rows; row += every) {
-    const y = ((row + 0.5) * height) / rows;
+    const y = Math.max(6, ((row + 0.5) * height) / rows);
     c.fillText(fit(c, nameOf(found.y.name, found.y.starts[row]!), LEFT - 16), LEFT - 8, y);
   }
   c.textAlign = "center";
@@ -283,24 +295,4 @@ function drawSelection(
   c.stroke();
   c.setLineDash([]);
   outline(column, row, ink("--ink"), 2);
-}
-
-/** Finds the pixel that holds a value: starts of steps and ranks grow, those of sites are in order of execution. */
-export function pixelOf(starts: number[], value: number, axis: AxisName): number {
-  if (axis === "site") {
-    const exact = starts.indexOf(value);
-    if (exact >= 0) return exact;
-    const order = about.peek()?.sites.site ?? [];
-    const at = order.indexOf(value);
-    let best = -1;
-    starts.forEach((start, pixel) => {
-      if (order.indexOf(start) <= at) best = pixel;
-    });
-    return at < 0 ? -1 : best;
-  }
-  let found = -1;
-  starts.forEach((start, pixel) => {
-    if (start <= value) found = pixel;
-  });
-  return steps.peek() && axis === "step" && value < (starts[0] ?? 0) ? -1 : found;
 }

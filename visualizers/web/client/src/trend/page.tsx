@@ -6,9 +6,9 @@ import { count, shown, spans } from "../numbers";
 import { Path } from "../path";
 import { pages, place, theme } from "../state";
 import { word, wordOr } from "../words";
-import { ABSENT, NAN_MADE, NEG_INF, PRESENT, STATES, type Picture } from "./api";
+import { ABSENT, NAN_MADE, NEG_INF, PRESENT, STATES, type AnomalyData, type Picture } from "./api";
 import { ramp, SCALES, scores } from "./colours";
-import { brush, colouring, Heat, hovered, pixelOf } from "./heat";
+import { brush, colouring, Heat, hovered } from "./heat";
 import { Lines } from "./lines";
 import { Mesh } from "./mesh";
 import { Barcode } from "./barcode";
@@ -21,10 +21,12 @@ import {
   fixed,
   forkList,
   kind,
+  pixelOf,
   PAIRS,
   rows,
   run,
   scale,
+  scan,
   set,
   showAnomaly,
   shownPicture,
@@ -52,6 +54,7 @@ export function TrendPage() {
           <Lines />
         </div>
         <aside>
+          <Scan />
           <Anomalies />
           <Forks />
           <Mesh />
@@ -253,6 +256,42 @@ function Ramp() {
   return <canvas ref={canvas} width="256" height="1" aria-hidden="true" />;
 }
 
+/** What is wrong in the run, in one sentence; each finding leads to its cell. */
+function Scan() {
+  const found = scan.value;
+  if (!found) return null;
+  return (
+    <section class="anomalies scan">
+      <h2>{word("scan")}</h2>
+      <p class="said">{found.sentence}</p>
+      <ol>
+        {found.findings.slice(0, 20).map((finding, i) => (
+          <li key={i} aria-selected={cell.value?.site === finding.number && cell.value?.step === finding.step}>
+            <button
+              type="button"
+              disabled={finding.number < 0}
+              title={finding.evidence.join("\n")}
+              onClick={() => showAnomaly({ ...finding, site: finding.number, kind: finding.metric })}
+            >
+              <Path path={finding.node || finding.site} />
+              <b class={finding.kind === "non-finite" ? "nan" : ""}>{finding.kind}</b>
+              <small class="quiet">
+                {finding.step >= 0 && `${word("step")} ${finding.step}`}
+                {finding.rank >= 0 && ` \u00b7 ${word("rank")} ${finding.rank}`}
+              </small>
+            </button>
+          </li>
+        ))}
+      </ol>
+      {found.notes.map((note) => (
+        <p key={note} class="quiet note">
+          {note}
+        </p>
+      ))}
+    </section>
+  );
+}
+
 function Anomalies() {
   const found = anomalyList.value;
   const at = cell.value;
@@ -263,7 +302,7 @@ function Anomalies() {
       </h2>
       {found && !found.total && <p class="quiet">{word("noAnomalies")}</p>}
       <ol>
-        {found?.anomalies.slice(0, 60).map((each) => (
+        {worstOfEach(found?.anomalies ?? []).map((each) => (
           <li key={`${each.site}.${each.step}.${each.rank}`} aria-selected={at?.site === each.site && at.step === each.step}>
             <button type="button" onClick={() => showAnomaly(each)}>
               <Path path={each.node || each.name} />
@@ -287,6 +326,17 @@ function Anomalies() {
       </ol>
     </section>
   );
+}
+
+/** Of what is listed, the worst of each site and kind of trouble. */
+function worstOfEach(list: AnomalyData[]): AnomalyData[] {
+  const seen = new Set<string>();
+  return list
+    .filter((each) => {
+      const key = `${each.site} ${each.state ?? each.against}`;
+      return !seen.has(key) && seen.add(key);
+    })
+    .slice(0, 60);
 }
 
 function Forks() {

@@ -2,7 +2,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { ask } from "../api";
 import { go, pages, place, problem } from "../state";
-import { picture, type About, type AnomalyData, type ForkData, type Picture } from "./api";
+import { NAN, NAN_MADE, picture, type About, type AnomalyData, type ForkData, type Picture, type ScanData } from "./api";
 import type { Scale } from "./colours";
 
 export type AxisName = "step" | "rank" | "site";
@@ -13,9 +13,10 @@ export const PAIRS: [AxisName, AxisName][] = [
 ];
 
 export const about = signal<About | null>(null);
-export const shownPicture = signal<Picture | null>(null);
+const fetched = signal<Picture | null>(null);
 export const anomalyList = signal<{ total: number; anomalies: AnomalyData[] } | null>(null);
 export const forkList = signal<{ total: number; forks: ForkData[] } | null>(null);
+export const scan = signal<ScanData | null>(null);
 export const waiting = signal(false);
 /** Pixels that the heat map has. */
 export const room = signal<[number, number]>([900, 420]);
@@ -131,6 +132,35 @@ effect(() => {
   );
 });
 
+effect(() => {
+  if (place.value.page !== "trend" || !about.value) return;
+  void ask<ScanData>("scan", { run: run.value }).then((found) => {
+    scan.value = found;
+  }, fail);
+});
+
+/** Which cells made a NaN or an infinity of finite operands, as the scan says. */
+export const made = computed(() =>
+  (scan.value?.findings ?? []).filter((finding) => finding.kind === "non-finite" && finding.number >= 0),
+);
+
+/** The picture; where the scan says that a NaN arose, its cell says so, too. */
+export const shownPicture = computed<Picture | null>(() => {
+  const found = fetched.value;
+  if (!found || !made.value.length) return found;
+  const states = found.states.slice();
+  for (const origin of made.value) {
+    const at = { step: origin.step, rank: origin.rank, site: origin.number };
+    const held = fixed.value;
+    if (held && Number(held) !== at[third.value]) continue;
+    const column = pixelOf(found.x.starts, at[found.x.name], found.x.name);
+    const row = pixelOf(found.y.starts, at[found.y.name], found.y.name);
+    const i = row * found.x.starts.length + column;
+    if (column >= 0 && row >= 0 && states[i] === NAN) states[i] = NAN_MADE;
+  }
+  return { ...found, states };
+});
+
 let last = "";
 effect(() => {
   if (place.value.page !== "trend" || !about.value) return;
@@ -142,7 +172,7 @@ effect(() => {
   waiting.value = true;
   picture(query).then((found) => {
     if (last !== key) return;
-    shownPicture.value = found;
+    fetched.value = found;
     waiting.value = false;
   }, fail);
 });
@@ -174,8 +204,29 @@ export function showAnomaly(anomaly: { site: number; step: number; rank: number;
     find: "",
   };
   if (anomaly.kind) change["kind"] = anomaly.kind;
+  change["axes"] = "";
   if (anomaly.statistic) change["stat"] = anomaly.statistic;
   const pooled = { step: anomaly.step, rank: anomaly.rank, site: anomaly.site }[third.value];
   change["at"] = third.value === "rank" ? (anomaly.rank >= 0 ? String(anomaly.rank) : "") : String(pooled);
   set(change);
+}
+
+/** Finds the pixel that holds a value: starts of steps and ranks grow, those of sites are in order of execution. */
+export function pixelOf(starts: number[], value: number, axis: AxisName): number {
+  if (axis === "site") {
+    const exact = starts.indexOf(value);
+    if (exact >= 0) return exact;
+    const order = about.peek()?.sites.site ?? [];
+    const at = order.indexOf(value);
+    let best = -1;
+    starts.forEach((start, pixel) => {
+      if (order.indexOf(start) <= at) best = pixel;
+    });
+    return at < 0 ? -1 : best;
+  }
+  let found = -1;
+  starts.forEach((start, pixel) => {
+    if (start <= value) found = pixel;
+  });
+  return steps.peek() && axis === "step" && value < (starts[0] ?? 0) ? -1 : found;
 }
