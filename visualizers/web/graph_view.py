@@ -55,7 +55,7 @@ def node_data(index: PairIndex, side: int, node: int, marks: Marks) -> dict[str,
 def shown_reason(reason: str) -> str:
     """Gives why two nodes are a pair, with a mapping file by its name; the file of what was clicked has none.
 
-    >>> shown_reason("mapping, /home/me/layers.yaml:9: concat")
+    >>> shown_reason("mapping, runs/layers.yaml:9: concat")
     'mapping, layers.yaml:9: concat'
     """
     found = _BY_FILE.fullmatch(reason)
