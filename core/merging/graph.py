@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from msprobe.core.run.catalogue import SiteTable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from msprobe.core.merging.planning import Mesh
     from msprobe.core.run.reader import RankRun
     from msprobe.core.sites import Node
 
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 class MergedGraph:
     """Nodes, sites, edges, facts and events of several ranks as those of one model."""
 
-    def __init__(self, ranks: Sequence[RankRun], numbers: Sequence[int]) -> None:
+    def __init__(self, ranks: Sequence[RankRun], numbers: Sequence[int], meshes: Mapping[int, Mesh]) -> None:
         self.ranks = list(ranks)
         #: The global rank of each of ``ranks``.
         self.numbers = tuple(numbers)
+        self.meshes = meshes
 
     @cached_property
     def catalogue(self) -> WholeCatalogue:
         """Nodes and sites of the whole model."""
-        return unite(self.ranks, self.numbers)
+        return unite(self.ranks, self.numbers, [self.meshes[number] for number in self.numbers])
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -2,7 +2,8 @@
 
 Adapters record what a rank cannot be asked for later as facts of kind ``parallel`` on a node; each holds for all below:
 
-    path     the node's path in the whole model, where this rank numbers its layers or experts from 0
+    path     the node's path in the whole model, where this rank numbers its layers or experts from 0 (where no rank
+             has such a fact, ``numbering`` tells from the numbers themselves)
     stage    the place of the node's pipeline stage in the order of execution, virtual stages counted
 
 A container that several stages have (the model itself) is entered in the first and left in the last one; what the
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.merging.axes import Nature, nature
+from msprobe.core.merging.numbering import global_numbers
 from msprobe.core.sites import Direction, Node, NodeKind, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from msprobe.core.merging.planning import Mesh
     from msprobe.core.run.reader import RankRun
 
 PARALLEL = "parallel"
@@ -47,10 +50,17 @@ class RankIdentity:
     nodes: list[Node]
 
 
-def identify(rank: RankRun) -> RankIdentity:
-    """Gives the nodes of a rank their global names."""
-    renamed, staged = _facts(rank)
-    own_stage = int(rank.info.mesh["pp"][0]) if "pp" in rank.info.mesh else 0
+def identify(rank: RankRun, mesh: Mesh, renamed: Mapping[str, str]) -> RankIdentity:
+    """Gives the nodes of a rank their global names.
+
+    Args:
+        rank: What the rank recorded.
+        mesh: Its coordinate and size along each axis.
+        renamed: Paths that no fact makes global.
+    """
+    told, staged = _facts(rank)
+    renamed = told or renamed
+    own_stage = mesh["pp"][0] if "pp" in mesh else 0
     paths, stages, nodes = [], [], []
     for node in rank.nodes:
         prefix = _nearest(node.path, renamed)
@@ -122,14 +132,16 @@ class WholeCatalogue:
     links: NDArray[np.int64]
 
 
-def unite(ranks: Sequence[RankRun], numbers: Sequence[int]) -> WholeCatalogue:
+def unite(ranks: Sequence[RankRun], numbers: Sequence[int], meshes: Sequence[Mesh]) -> WholeCatalogue:
     """Puts the catalogues of all ranks into one.
 
     Args:
         ranks: What each rank recorded.
         numbers: The global rank of each.
+        meshes: Its coordinate and size along each axis.
     """
-    identities = [identify(rank) for rank in ranks]
+    local = global_numbers([rank.nodes for rank in ranks], meshes)
+    identities = [identify(rank, mesh, renamed) for rank, mesh, renamed in zip(ranks, meshes, local, strict=True)]
     extents = _extents(ranks, identities)
     builder = _Builder()
     for rank, number, identity in zip(ranks, numbers, identities, strict=True):

@@ -46,9 +46,8 @@ class MergedRank(MergedGraph):
         meshes: Mapping[int, Mesh],
         rules: Callable[[WholeCatalogue], Rules] | None = None,
     ) -> None:
-        super().__init__([run.rank(number) for number in run.ranks], run.ranks)
+        super().__init__([run.rank(number) for number in run.ranks], run.ranks, meshes)
         self.path = run.path
-        self.meshes = meshes
         self._rules_of = rules
         self._shapes: dict[int, tuple[int, ...]] = {}
         #: Rows of ``members`` that stand in for others: replicas that differ from what is kept of them.

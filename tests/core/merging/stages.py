@@ -82,8 +82,10 @@ def write_whole(path: Any, *, micro_steps: int = 1, wrong: int = -1, **settings:
     return path
 
 
-def write_stages(path: Any, sizes: Sequence[int], *, micro_steps: int = 1, wrong: int = -1, **settings: Any) -> Any:
-    """One stage on each rank; each numbers its layers from 0 and records their true paths."""
+def write_stages(
+    path: Any, sizes: Sequence[int], *, micro_steps: int = 1, wrong: int = -1, told: bool = True, **settings: Any
+) -> Any:
+    """One stage on each rank; each numbers its layers from 0 and records mesh and true paths if ``told``."""
     tensors, start = run_layers(wrong, micro_steps=micro_steps), 0
     for rank, size in enumerate(sizes):
         names = [f"layers.{i}" for i in range(size)]

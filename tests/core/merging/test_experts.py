@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import msprobe
 from msprobe.core.comparing import compare_runs
 from msprobe.core.sites import Role
 
@@ -35,7 +36,7 @@ def one(tensors, tmp_path):
     return write_one(tmp_path / "one", seen, what=NO_TENSORS)
 
 
-def write(path, tensors, change=lambda seen: seen):
+def write(path, tensors, change=lambda seen: seen, *, told=True):
     """Two expert-parallel ranks, which are the data-parallel ones too, hold two experts each."""
 
     def look(place):
@@ -45,7 +46,14 @@ def write(path, tensors, change=lambda seen: seen):
 
     facts = lambda place: tuple((f"experts.{i}", "path", f"experts.{2 * place['ep'] + i}") for i in range(2))  # noqa: E731
     mesh = lambda place: {"dp": (place["ep"], 2), "ep": (place["ep"], 2)}  # noqa: E731
-    return write_ranks(path, {"ep": 2}, look, facts=facts, mesh=mesh, what=NO_TENSORS)
+    return write_ranks(path, {"ep": 2}, look, facts=facts if told else (), mesh=mesh if told else {}, what=NO_TENSORS)
+
+
+def test_experts_that_count_from_0_on_each_rank_go_on(tensors, one, tmp_path):
+    many = write(tmp_path / "many", tensors, told=False)
+    comparison = msprobe.compare(many, one, parallel={"dp": 2, "ep": 2})
+    assert comparison.summary.verdict == "clean", comparison.summary.sentence
+    assert set(comparison.pairs["candidate_node"]) == {f"experts.{i}" for i in range(4)}
 
 
 def test_experts_get_their_global_number(tensors, one, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import msprobe
 from msprobe.core.comparing import compare_runs
 
 from .cutting import NO_TENSORS
@@ -27,6 +28,14 @@ def assert_clean(comparison):
 @pytest.mark.parametrize("sizes", CUTS.values(), ids=CUTS)
 def test_uneven_stages_keep_all_layers(sizes, one, tmp_path):
     comparison = compare_runs(write_stages(tmp_path / "many", sizes), one)
+    assert_clean(comparison)
+    assert {f"layers.{i}" for i in range(LAYERS)} <= set(comparison.pairs["candidate_node"])
+
+
+@pytest.mark.parametrize("sizes", CUTS.values(), ids=CUTS)
+def test_stages_that_count_from_0_go_on_where_the_one_before_ends(sizes, one, tmp_path):
+    many = write_stages(tmp_path / "many", sizes, told=False)
+    comparison = msprobe.compare(many, one, parallel={"pp": len(sizes)})
     assert_clean(comparison)
     assert {f"layers.{i}" for i in range(LAYERS)} <= set(comparison.pairs["candidate_node"])
 
