@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("torch", reason="no torch: no run to look at")
 import torch
+
+from msprobe.visualizers.web.app import PAGES
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((path for name in _NAMES if (path := shutil.which(name))), "")
@@ -101,8 +103,17 @@ class Served:
         self.process.communicate(timeout=20)
 
 
+def without(what: str) -> NoReturn:
+    """Skips, loudly, or fails where everything must be there."""
+    if os.environ.get("MSPROBE_REQUIRE_BROWSER"):
+        pytest.fail(f"no {what}, and MSPROBE_REQUIRE_BROWSER is set")
+    pytest.skip(f"no {what}: the pages are not looked at")
+
+
 def serve(*arguments: str | Path) -> Served:
     """Starts ``msprobe view`` and waits for its address."""
+    if not (PAGES / "index.html").is_file():
+        without("built pages (make web)")
     process = subprocess.Popen(
         [sys.executable, "-m", "msprobe", "view", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -131,9 +142,7 @@ def served(runs: tuple[Path, Path]) -> Iterator[Served]:
 def browser() -> Iterator[Browser]:
     playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: the pages are not looked at")
     if not CHROMIUM:
-        if os.environ.get("MSPROBE_REQUIRE_BROWSER"):
-            pytest.fail("no Chromium, and MSPROBE_REQUIRE_BROWSER is set")
-        pytest.skip("no Chromium: the pages are not looked at")
+        without("Chromium")
     playwright.expect.set_options(timeout=30_000)  # machines that run tests are busy
     with playwright.sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
