@@ -121,7 +121,10 @@ class Holding(Protocol):
         ...
 
     def reduces(self) -> bool:
-        """Tells whether the backward pass under way, or just over, reduces gradients (no accumulation only)."""
+        """Tells whether the backward pass that is just over has reduced gradients, and not only accumulated them.
+
+        False too where the wrapper tells by itself when it has (``Found.subscribe``).
+        """
         ...
 
 
@@ -163,6 +166,9 @@ class Found:
     parameters: Sequence[tuple[torch.nn.Module, str, Holding]]
     group: DataParallel
     facts: Mapping[str, Any] = field(default_factory=dict)
+    #: For wrappers that reduce gradients on their own account, not at the end of the backward pass: takes a function
+    #: to call whenever a reduction is complete, gives one that ends this.
+    subscribe: Callable[[Callable[[], None]], Callable[[], None]] | None = None
 
 
 Finder = Callable[["torch.nn.Module"], Iterator[Found]]
@@ -179,8 +185,22 @@ class Holdings:
         self.found: list[Found] = []
         #: What could not be found out, in words.
         self.problems: list[str] = []
+        #: Called when a wrapper says that a reduction is complete.
+        self.on_reduced: Callable[[], None] = lambda: None
+        self._subscriptions: list[Callable[[], None]] = []
         #: The ranks that train on different samples, over all models.
         self.group = DataParallel()
+
+    def forget(self) -> None:
+        """Asks wrappers to tell of no more reductions."""
+        while self._subscriptions:
+            self._subscriptions.pop()()
+
+    def subscribe(self) -> None:
+        """Asks wrappers to tell of their reductions."""
+        self.forget()
+        asked = (found.subscribe for found in self.found)
+        self._subscriptions = [subscribe(lambda: self.on_reduced()) for subscribe in asked if subscribe is not None]
 
     def look(self, roots: Iterable[torch.nn.Module]) -> None:
         """Looks for wrappers in the models."""

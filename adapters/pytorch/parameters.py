@@ -61,10 +61,16 @@ class Parameters:
         self._watching = False
         self._updates_seen: set[int] = set()
         self._first_step = True
+        holdings.on_reduced = self.reduced
 
     def use(self, options: RecordOptions) -> None:
         """Goes on with other options; called between steps."""
         self._options = options
+
+    def reduced(self) -> None:
+        """Hears from a wrapper that a reduction is complete."""
+        if self._watching:
+            self._reduced.now(self._held, self._recorder.micro_step, told=True)
 
     def end_step(self) -> None:
         """Begins afresh for the next step."""

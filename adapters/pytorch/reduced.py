@@ -52,10 +52,15 @@ class ReducedGradients:
             if hops:
                 _queue(partial(run, hops - 1))
                 return
-            for reduced, names in held:
-                self.reduced(names[0][0], reduced, names, micro_step)
+            self.now(held, micro_step)
 
         _queue(partial(run, _HOPS))
+
+    def now(self, held: Iterable[tuple[Holding, list[Named]]], micro_step: int, *, told: bool = False) -> None:
+        """Records what was reduced since the last time: at the end of a backward pass, or ``told`` by a wrapper."""
+        for holding, names in held:
+            if told or holding.reduces():
+                self.reduced(names[0][0], holding, names, micro_step)
 
     def end_step(self) -> None:
         """Forgets the backward passes of the step."""
@@ -65,8 +70,8 @@ class ReducedGradients:
 
     @guarded
     def reduced(self, watched: WatchedModule, holding: Holding, names: list[Named], micro_step: int) -> None:
-        """Records the gradient of one parameter, if this backward pass has reduced it."""
-        gradient = holding.gradient() if holding.reduces() else None
+        """Records the gradient of one parameter, if it is another than before."""
+        gradient = holding.gradient()
         if gradient is None:
             return
         plain = plain_of(gradient)

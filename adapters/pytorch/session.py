@@ -170,6 +170,7 @@ class Session:
         saving.active.remove(self)
         atexit.unregister(self._at_exit)
         self._optimizers.remove()
+        self._holdings.forget()
         self._signs.remove()
         self._detach()
         if self._perturbation is not None:
@@ -349,6 +350,7 @@ class Session:
         if self._modules.attach():
             self._holdings.look(self.models.values())
             self._holdings.tell(self.recorder, self._modules.node_of)
+            self._holdings.subscribe()
             self._attribution.own_parameters(self._owned_parameters())
 
     def _arm(self) -> None:

@@ -12,6 +12,7 @@ LAYOUTS: dict[str, tuple[int, str]] = {
     "tp2 sp": (2, "tests.parallel.tensor_parallel:train_sequence_parallel"),
     "starved expert": (2, "tests.parallel.experts:train_experts"),
     "wrapped ways": (2, "tests.parallel.wrapped_ways:train_cases"),
+    "sharded optimizer": (2, "tests.parallel.sharded_optimizer:train_sharded_optimizer"),
     "micro-steps": (2, "tests.parallel.data_parallel:train_by_micro_steps"),
     "micro-steps of four": (4, "tests.parallel.data_parallel:train_by_micro_steps"),
     "cp2": (2, "tests.parallel.context_parallel:train_context_parallel"),

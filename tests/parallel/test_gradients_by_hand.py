@@ -87,7 +87,9 @@ def _check_close(pair: tuple[Any, Any], key: object) -> None:
     np.testing.assert_allclose(*pair, rtol=2e-5, atol=2e-7, err_msg=str(key))
 
 
-def _check_rank(recorded: Recorded, hand: ByHand, rank: int, *, idle_has_none: bool) -> None:
+def _check_rank(
+    recorded: Recorded, hand: ByHand, rank: int, *, idle_has_none: bool = False, each_is_reduced: tuple[int, ...] = (1,)
+) -> None:
     names = [name for step, name in hand.weights if step == 0]
     for step in range(CONFIG.steps):
         for name in names:
@@ -101,7 +103,7 @@ def _check_rank(recorded: Recorded, hand: ByHand, rank: int, *, idle_has_none: b
                     _check_close(recorded.part(key, own), key)
                     assert recorded.layout(key).scale == recorded.rank.info.world_size
                 key = ("reduce", "gradient", name, step, micro_step)
-                reduces = step == 1 or micro_step == MICRO_STEPS - 1
+                reduces = step in each_is_reduced or micro_step == MICRO_STEPS - 1
                 if not name.startswith("idle"):
                     assert (key in recorded.rows) == reduces, key
                 elif idle_has_none:
@@ -150,3 +152,15 @@ def test_gradients_are_those_computed_by_hand_and_recording_changes_no_bit(way, 
 @pytest.mark.parametrize("way", ["hsdp", "fsdp1-hybrid"])
 def test_gradients_over_two_axes_are_those_computed_by_hand(way, tmp_path):
     _check(way, tmp_path / "run", 4)
+
+
+def test_a_sharded_optimizer_is_taken_apart_by_a_finder(tmp_path):
+    """A stand-in for those of Megatron and DeepSpeed: see ``sharded_optimizer``."""
+    options = {"what": "statistics,sketch,checksums,tensors"}
+    path = run_layout("sharded optimizer", tmp_path / "run", options=options, layers=CONFIG.layers, batch=CONFIG.batch)
+    run, hand = msprobe.open_run(path), ByHand(2)
+    for rank in range(2):
+        recorded = Recorded(run, rank)
+        assert recorded.rank.events == []
+        _check_rank(recorded, hand, rank, each_is_reduced=())
+        assert recorded.rank.info.mesh == {"fsdp": [rank, 2]}
