@@ -58,6 +58,7 @@ class RecordConfig(BaseModel):
     queue_bytes: StrictInt | StrictStr = 0
     mesh: StrictStr | dict[StrictStr, StrictInt] = ""
     context_parallel: StrictStr = ""
+    layouts: _Words = ""
     batch_order: StrictStr = "blocks"
 
 

@@ -69,6 +69,7 @@ class OptionValues(TypedDict, total=False):
     queue_bytes: int | str
     mesh: str | Mapping[str, int] | Iterable[tuple[str, int]]
     context_parallel: str
+    layouts: str | Iterable[str]
     batch_order: str
 
 
@@ -143,6 +144,8 @@ class RecordOptions:
     mesh: tuple[tuple[str, int], ...] = ()
     #: How context parallelism cuts the sequence: "contiguous", "zigzag" (parts i and 2n-1-i of 2n), or "" (not told).
     context_parallel: str = ""
+    #: ``module:attribute`` of layout rules (``core.protocols.LayoutRules``), besides those of plugins.
+    layouts: tuple[str, ...] = ()
     #: How data-parallel ranks share the batch: "blocks" (rank after rank) or "interleaved" (samples dealt in turn).
     batch_order: str = "blocks"
 
@@ -386,5 +389,6 @@ _PARSERS: dict[str, Callable[[object], object]] = {
     "queue_bytes": parse_size,
     "mesh": parse_mesh,
     "context_parallel": _sequence_cut,
+    "layouts": _words,
     "batch_order": _batch_order,
 }

@@ -79,6 +79,7 @@ class Recorder:
         self._wanted: list[frozenset[str] | None] = []
         self._sites: dict[tuple[int, Direction, Role, str, int], int] = {}
         self._site_nodes: list[int] = []
+        self._site_keys: list[tuple[int, Direction, Role, str, int]] = []
         self._failed_sites: set[int] = set()
         self._forms: dict[Form, int] = {}
         #: The same by identity, of those that ``_forms`` keeps alive.
@@ -143,6 +144,7 @@ class Recorder:
             number = self._sites.setdefault(key, len(self._site_nodes))
             if number == len(self._site_nodes):
                 self._site_nodes.append(node)
+                self._site_keys.append(key)
                 self._batch.sites.append(SiteRow(node, direction, role, argument, call, self._stack(stack)))
             return number
 
@@ -153,9 +155,9 @@ class Recorder:
             wanted = self._wanted[node] = what_is_kept(self._node_list[node], self._options)
         return wanted
 
-    def node_of(self, site: int) -> int:
-        """Gives the number of the node that a site belongs to."""
-        return self._site_nodes[site]
+    def key_of(self, site: int) -> tuple[int, Direction, Role, str, int]:
+        """Gives what a site is: node, direction, role, argument and call."""
+        return self._site_keys[site]
 
     def edge(self, source: int, target: int, known_by: EdgeSource) -> None:
         """Notes that the tensor at site ``target`` was computed from that at ``source``; once is enough."""

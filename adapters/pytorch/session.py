@@ -22,6 +22,7 @@ from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
+from msprobe.adapters.pytorch.parallel.class_rules import ClassRules
 from msprobe.adapters.pytorch.parallel.layouts import layouts_on
 from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axes
 from msprobe.adapters.pytorch.parallel.pipeline import named_models, pipeline_places
@@ -66,6 +67,7 @@ class Session:
         self.closed = False
         self.options = options
         self.models = named_models(model)
+        self._class_rules = ClassRules(options.layouts)
         self._context = dict(context or {})
         self._perturb = perturb
         self._at_exit: Any = None
@@ -304,7 +306,8 @@ class Session:
         """Learns how the model is spread over ranks, before the first forward of a step."""
         if self._observer.layouts is None:
             mesh, wrapped = self._mesh(), self._holdings.group.sizes
-            self._observer.layouts = layouts_on(mesh, self.recorder, self.options.context_parallel, wrapped)
+            cut = self.options.context_parallel
+            self._observer.layouts = layouts_on(mesh, self.recorder, wrapped, self._class_rules, cut)
         if self._observer.layouts is not None:
             self._observer.layouts.begin_step(self._modules.pairs(), self._observer.tracer)
         if self._ops is not None:

@@ -152,6 +152,7 @@ def _add_where(made: Parser) -> None:
     _option(group, "mesh", "AXES", "axes of the parallel mesh, outermost first: pp=2,tp=4; default as torch tells")
     _option(group, "batch_order", "ORDER", f"how data-parallel ranks share a batch: {', '.join(BATCH_ORDERS)}")
     _option(group, "context_parallel", "WAY", f"how cp cuts the sequence: {', '.join(SEQUENCE_CUTS)}; default not told")
+    _option(group, "layouts", "TARGETS", "module:attribute of rules for layers that do not say how they are cut")
     group.add_argument(
         "--start-step", type=int, default=argparse.SUPPRESS, metavar="N", help="the number of the first step; default 0"
     )

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msprobe.adapters.pytorch.dtensors import is_dtensor
 from msprobe.adapters.pytorch.parallel.spreads import Spread, of_layout
 from msprobe.core.placement import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     import torch
 
     from msprobe.adapters.pytorch.parallel.mesh import Mesh
@@ -25,22 +22,14 @@ if TYPE_CHECKING:
 ATTRIBUTES: Final = ("tensor_model_parallel", "partition_dim", "partition_stride", "sequence_parallel", "allreduce")
 
 
-def declared(parameters: Iterable[torch.nn.Parameter], mesh: Mesh) -> Iterator[tuple[torch.nn.Parameter, Spread]]:
-    """Gives the parameters that say how they are cut."""
-    for parameter in parameters:
-        if not is_dtensor(parameter):
-            spread = _by_attributes(parameter, mesh)
-            if spread is not None:
-                yield parameter, spread
-
-
 def attributes_of(parameter: torch.nn.Parameter) -> dict[str, Any]:
     """Gives what a parameter says of itself in attributes, in plain values."""
     found = {name: getattr(parameter, name, None) for name in ATTRIBUTES}
     return {name: value for name, value in found.items() if isinstance(value, bool | int)}
 
 
-def _by_attributes(parameter: Any, mesh: Mesh) -> Spread | None:
+def by_attributes(parameter: Any, mesh: Mesh) -> Spread | None:
+    """Gives how a parameter is cut, if its attributes say so."""
     size = mesh.sizes.get("tp", 1)
     dim = getattr(parameter, "partition_dim", -1)
     if size < 2 or getattr(parameter, "tensor_model_parallel", False) is not True or not isinstance(dim, int):

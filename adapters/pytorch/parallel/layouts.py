@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from msprobe.adapters.pytorch.dtensors import is_dtensor, layout_of_spec, placed
-from msprobe.adapters.pytorch.parallel.declarations import declared
+from msprobe.adapters.pytorch.parallel.class_rules import ClassRules, placed_by
+from msprobe.adapters.pytorch.parallel.declarations import attributes_of, by_attributes
 from msprobe.adapters.pytorch.parallel.experts import local_experts
 from msprobe.adapters.pytorch.parallel.spreading import SpreadTracker
 from msprobe.adapters.pytorch.parallel.spreads import (
@@ -28,7 +29,9 @@ from msprobe.adapters.pytorch.parallel.spreads import (
     whole,
 )
 from msprobe.adapters.pytorch.placed import Placed
+from msprobe.adapters.pytorch.wrappers import class_of
 from msprobe.core.placement import DATA_AXES, Layout
+from msprobe.core.sites import Direction, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,23 +42,27 @@ if TYPE_CHECKING:
     from msprobe.core.recorder import Recorder
 
 
-def layouts_on(mesh: Mesh, recorder: Recorder, sequence_cut: str, wrapped: Iterable[str]) -> Layouts | None:
+def layouts_on(
+    mesh: Mesh, recorder: Recorder, wrapped: Iterable[str], rules: ClassRules, sequence_cut: str
+) -> Layouts | None:
     """Gives the layouts of a model on a mesh; None on a mesh of one rank.
 
-    ``sequence_cut`` says how context parallelism cuts. ``wrapped`` are axes of wrappers, which tell of them themselves.
+    ``wrapped`` are axes of wrappers, which tell of them themselves. ``sequence_cut`` says how context parallelism cuts.
     """
     if not mesh.axes:
         return None
     data = {axis for axis in mesh.axes if axis in DATA_AXES}
     left_out = {"pp", *wrapped, *(("ep",) if data else ())}
     axes = tuple(axis for axis in mesh.axes if axis not in left_out)
-    return Layouts(mesh, axes, recorder, sequence_cut)
+    return Layouts(mesh, axes, recorder, rules, sequence_cut)
 
 
 class Layouts:
     """The layouts of one model's tensors on this rank."""
 
-    def __init__(self, mesh: Mesh, axes: tuple[str, ...], recorder: Recorder, sequence_cut: str = "") -> None:
+    def __init__(
+        self, mesh: Mesh, axes: tuple[str, ...], recorder: Recorder, rules: ClassRules, sequence_cut: str = ""
+    ) -> None:
         self.mesh = mesh
         #: The axes that are followed, and those of them along which ranks have different samples.
         self.axes = axes
@@ -64,6 +71,9 @@ class Layouts:
         self._sequence_cut = sequence_cut
         #: Nodes of experts that this rank alone has along axis ``ep``.
         self._owned: set[int] = set()
+        #: Rules for classes of layers, and the class of each node.
+        self._rules = rules
+        self._classes: dict[int, str] = {}
         #: Follows operators, in the traced step only.
         self.tracker: SpreadTracker | None = None
         self._declared: dict[int, tuple[Any, Spread]] = {}
@@ -76,8 +86,10 @@ class Layouts:
     def begin_step(self, pairs: Iterable[tuple[WatchedModule, torch.nn.Module]], tracer: Tracer | None) -> None:
         """Asks parameters how they are cut and experts which they are; begins to follow operators in a traced step."""
         pairs = list(pairs)
-        own = (parameter for _, module in pairs for parameter in module._parameters.values() if parameter is not None)
-        self._declared = {id(parameter): (parameter, spread) for parameter, spread in declared(own, self.mesh)}
+        self._classes = {watched.node: class_of(module).__name__ for watched, module in pairs}
+        self._declared.clear()
+        for watched, module in pairs:
+            self._find_declared(watched, module)
         self._find_experts(pairs)
         if tracer is None:
             return
@@ -85,6 +97,21 @@ class Layouts:
         self.tracker = SpreadTracker(self.mesh)
         for tensor, spread in self._declared.values():
             self.tracker.tell(tensor, spread)
+
+    def _find_declared(self, watched: WatchedModule, module: torch.nn.Module) -> None:
+        """Asks the parameters of one module how they are cut, and the rules for its class."""
+        for name, parameter in module._parameters.items():
+            if parameter is None or is_dtensor(parameter):
+                continue
+            spread = by_attributes(parameter, self.mesh)
+            if self._rules:
+                kind = self._classes[watched.node]
+                ruled = self._rules.placements(kind, Direction.FORWARD, Role.PARAMETER, name)
+                spread = placed_by(ruled, spread, tuple(parameter.shape), self.mesh, self.axes)
+            if spread is not None:
+                self._declared[id(parameter)] = (parameter, spread)
+            for attribute, value in attributes_of(parameter).items():
+                self._recorder.fact(watched.node, "parallel", f"{name}.{attribute}", value)
 
     def _find_experts(self, pairs: list[tuple[WatchedModule, torch.nn.Module]]) -> None:
         nodes = {watched.path: watched.node for watched, _ in pairs}
@@ -149,6 +176,8 @@ class Layouts:
             return None
         found = self.spread_of(tensor)
         shape = tuple(tensor.shape)
+        if self._rules:
+            found = self._by_rule(site, tensor, found)
         if self._owns(site):
             found = settled_along(found or whole(shape), "ep")
         if self.tracker is not None:
@@ -159,7 +188,19 @@ class Layouts:
         return found
 
     def _owns(self, site: int) -> bool:
-        return bool(self._owned) and self._recorder.node_of(site) in self._owned
+        return bool(self._owned) and self._recorder.key_of(site)[0] in self._owned
+
+    def _by_rule(self, site: int, tensor: torch.Tensor, found: Spread | None) -> Spread | None:
+        node, direction, role, argument, _ = self._recorder.key_of(site)
+        if direction not in (Direction.FORWARD, Direction.RECOMPUTE) or node not in self._classes:
+            return found
+        placements = self._rules.placements(self._classes[node], direction, role, argument)
+        if not placements:
+            return found
+        spread = placed_by(placements, found, tuple(tensor.shape), self.mesh, self.axes)
+        if self.tracker is not None and spread is not None:
+            self.tracker.tell(tensor, spread)
+        return spread
 
     def gradient(
         self, site: int, gradient: torch.Tensor, forward: Spread | None, *, of_parameter: bool = False
