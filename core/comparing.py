@@ -265,7 +265,7 @@ def _recording_findings(table: PairTable, sides: tuple[AnyRun, AnyRun]) -> list[
         for match in table.matches:
             recorded = match.candidate if side == "candidate" else match.reference
             for event in recorded.events:
-                if event.kind in ("gap", "altered", "drop", "error"):
+                if event.kind in ("gap", "altered", "drop", "error", "unreduced"):
                     text = f"The {side}: {event.message}" + (f" ({event.node})" if event.node else "")
                     found.setdefault(text, Finding(event.kind, text))
     return list(found.values())

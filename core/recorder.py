@@ -78,7 +78,6 @@ class Recorder:
         self._node_list: list[Node] = []
         self._wanted: list[frozenset[str] | None] = []
         self._sites: dict[tuple[int, Direction, Role, str, int], int] = {}
-        self._site_nodes: list[int] = []
         self._site_keys: list[tuple[int, Direction, Role, str, int]] = []
         self._failed_sites: set[int] = set()
         self._forms: dict[Form, int] = {}
@@ -141,9 +140,8 @@ class Recorder:
         if number is not None:
             return number
         with self._lock:
-            number = self._sites.setdefault(key, len(self._site_nodes))
-            if number == len(self._site_nodes):
-                self._site_nodes.append(node)
+            number = self._sites.setdefault(key, len(self._site_keys))
+            if number == len(self._site_keys):
                 self._site_keys.append(key)
                 self._batch.sites.append(SiteRow(node, direction, role, argument, call, self._stack(stack)))
             return number
@@ -206,7 +204,7 @@ class Recorder:
             status: Why the values must not be read; None: they may.
         """
         if what is None:
-            what = self.wants(self._site_nodes[site])
+            what = self.wants(self._site_keys[site][0])
         if not what or site in self._failed_sites:
             return -1
         with self._lock:
@@ -349,7 +347,7 @@ class Recorder:
         """Gives up on a site: one record and one event say so."""
         site = place[2]
         self._failed_sites.add(site)
-        path = self._node_list[self._site_nodes[site]].path
+        path = self._node_list[self._site_keys[site][0]].path
         message = f"cannot be measured, nothing more is recorded here: {type(error).__name__}: {error}"
         self._events.add("error", message, path, step=self.step)
         try:

@@ -120,10 +120,13 @@ class Observer:
         """Tells whether the same tensor has the same record wherever it is met, and nobody watches what is written."""
         return type(gradient) is torch.Tensor and self.layouts is None and self.contents is None
 
-    def consumed(self, parameter: torch.Tensor, tensor: torch.Tensor | Placed) -> torch.Tensor | Placed:
+    def consumed(self, path: str, parameter: torch.Tensor, tensor: torch.Tensor | Placed) -> torch.Tensor | Placed:
         """Gives what an optimizer consumes or keeps of a parameter, which must lie as the parameter does."""
         if self.layouts is None or isinstance(tensor, Placed):
             return tensor
+        for axis in self.layouts.still_partial(tensor):
+            message = f"the optimizer consumes a gradient that was never summed over the ranks along axis {axis}"
+            self.recorder.event("unreduced", message, path)
         return self.layouts.consumed(parameter, tensor)
 
     def end_step(self) -> None:

@@ -191,7 +191,8 @@ class Parameters:
             if not owner.what:
                 continue
             site = self._recorder.site(owner.node, Direction.UPDATE, Role.GRADIENT, name, 0)
-            seq = self._observer.update(site, self._observer.consumed(holding.updated, gradient), owner.what)
+            part = self._observer.consumed(owner.path, holding.updated, gradient)
+            seq = self._observer.update(site, part, owner.what)
             if not counted and seq >= 0:
                 counted = True
                 self._recorder.norm_of(norm_name(gradient), seq)

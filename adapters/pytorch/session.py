@@ -22,10 +22,8 @@ from msprobe.adapters.pytorch.modes import install, settle, uninstall
 from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
-from msprobe.adapters.pytorch.parallel.class_rules import ClassRules
-from msprobe.adapters.pytorch.parallel.layouts import layouts_on
-from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axes
-from msprobe.adapters.pytorch.parallel.pipeline import named_models, pipeline_places
+from msprobe.adapters.pytorch.parallel.layouts import Told, layouts_on, mesh_of
+from msprobe.adapters.pytorch.parallel.pipeline import named_models
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
 from msprobe.adapters.pytorch.reductions import TorchReducer
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from msprobe.adapters.pytorch.nodes import WatchedModule
-    from msprobe.adapters.pytorch.parallel.mesh import Mesh
     from msprobe.core.options import RecordOptions
 
 
@@ -67,7 +64,7 @@ class Session:
         self.closed = False
         self.options = options
         self.models = named_models(model)
-        self._class_rules = ClassRules(options.layouts)
+        self._told = Told.of(options)
         self._context = dict(context or {})
         self._perturb = perturb
         self._at_exit: Any = None
@@ -304,14 +301,14 @@ class Session:
     @guarded
     def _find_layouts(self) -> None:
         """Learns how the model is spread over ranks, before the first forward of a step."""
-        if self._observer.layouts is None:
-            mesh, wrapped = self._mesh(), self._holdings.group.sizes
-            cut = self.options.context_parallel
-            self._observer.layouts = layouts_on(mesh, self.recorder, wrapped, self._class_rules, cut)
-        if self._observer.layouts is not None:
-            self._observer.layouts.begin_step(self._modules.pairs(), self._observer.tracer)
+        observer = self._observer
+        if observer.layouts is None:
+            mesh = mesh_of(self.models.values(), self.options.mesh, self._holdings)
+            observer.layouts = layouts_on(mesh, self.recorder, self._holdings, self._told)
+        if observer.layouts is not None:
+            observer.layouts.begin_step(self._modules.pairs(), observer.tracer)
         if self._ops is not None:
-            self._ops.layouts = self._observer.layouts
+            self._ops.layouts = observer.layouts
 
     @guarded
     def _random_facts(self) -> None:
@@ -377,18 +374,13 @@ class Session:
 
     def _writer(self, path: Path) -> RunWriter:
         options = self.options
-        mesh, perturbed = self._mesh(), self._perturb is not None
+        mesh, perturbed = mesh_of(self.models.values(), self.options.mesh, self._holdings), self._perturb is not None
         header = run_header(options, self.models, self._context, mesh=mesh.sizes, perturbed=perturbed)
         rank = rank_info(mesh.places)
         what, watch = self._steering.stored(), self._steering.begin(path, rank.rank)
         writer = RunWriter(path, rank=rank, header=header, what=what, queue_bytes=options.queue_bytes, watch=watch)
         self._close_at_exit()
         return writer
-
-    def _mesh(self) -> Mesh:
-        self._holdings.look(self.models.values())
-        places = [*pipeline_places(self.models.values()), *self._holdings.group.places]
-        return with_axes(find_mesh(self.models.values(), self.options.mesh), places)
 
     def _close_at_exit(self) -> None:
         if self._at_exit is not None:

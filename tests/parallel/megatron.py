@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F  # noqa: N812
 
+from msprobe.core.merging.parallel import LayoutRule
+from msprobe.core.placement import Placement
 from tests.parallel.transformer import Config, make_model, train
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def train_megatron(rank: Rank, *, sequence: bool = False, says_so: bool = True, 
         model.norm = norm
         for name, parameter in model.named_parameters():
             parameter.sequence_parallel = "norm" in name
-    layouts = [] if says_so and not sequence else ["tests.parallel.megatron:LAYOUTS"]
+    layouts = [] if says_so and not sequence else ["tests.parallel.megatron:Layouts"]
     with rank.record(model, mesh=f"tp={rank.world}", layouts=layouts) as probe:
         train(model, config, probe, before_step=lambda: reduce_norms(rank, model))
 
@@ -143,16 +145,8 @@ class Layouts:
     """How these layers are cut."""
 
     name = "megatron"
-
-    @property
-    def rules(self) -> Any:
-        from msprobe.core.merging.rules import LayoutRule
-
-        return (
-            LayoutRule.of("ColumnParallelLinear", parameters={"weight": {"tp": "shard(0)"}}),
-            LayoutRule.of("RowParallelLinear", parameters={"weight": {"tp": "shard(1)"}}),
-            LayoutRule.of("ScatterSequence", outputs={"tp": "shard(1)"}),
-        )
-
-
-LAYOUTS = Layouts()
+    rules = (
+        LayoutRule("ColumnParallelLinear", parameters={"weight": (Placement("tp", "shard", 0),)}),
+        LayoutRule("RowParallelLinear", parameters={"weight": (Placement("tp", "shard", 1),)}),
+        LayoutRule("ScatterSequence", outputs=(Placement("tp", "shard", 1),)),
+    )

@@ -9,7 +9,7 @@ in later steps. Where nothing was followed, nothing is claimed: the axes are unk
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,8 @@ from msprobe.adapters.pytorch.dtensors import is_dtensor, layout_of_spec, placed
 from msprobe.adapters.pytorch.parallel.class_rules import ClassRules, placed_by
 from msprobe.adapters.pytorch.parallel.declarations import attributes_of, by_attributes
 from msprobe.adapters.pytorch.parallel.experts import local_experts
+from msprobe.adapters.pytorch.parallel.mesh import find_mesh, with_axes
+from msprobe.adapters.pytorch.parallel.pipeline import pipeline_places
 from msprobe.adapters.pytorch.parallel.spreading import SpreadTracker
 from msprobe.adapters.pytorch.parallel.spreads import (
     Spread,
@@ -36,43 +38,68 @@ from msprobe.core.sites import Direction, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from msprobe.adapters.pytorch.holdings import Holdings
     from msprobe.adapters.pytorch.nodes import WatchedModule
     from msprobe.adapters.pytorch.parallel.mesh import Mesh
     from msprobe.adapters.pytorch.tracing import Tracer
+    from msprobe.core.options import RecordOptions
     from msprobe.core.recorder import Recorder
 
 
-def layouts_on(
-    mesh: Mesh, recorder: Recorder, wrapped: Iterable[str], rules: ClassRules, sequence_cut: str
-) -> Layouts | None:
+@dataclass(frozen=True)
+class Told:
+    """What the user says: rules for classes of layers, and how context parallelism cuts a sequence ("": not told)."""
+
+    rules: ClassRules
+    sequence_cut: str = ""
+
+    @classmethod
+    def of(cls, options: RecordOptions) -> Told:
+        """Reads it from the options.
+
+        Raises:
+            RecordingError: A rule cannot be imported.
+        """
+        return cls(ClassRules(options.layouts), options.context_parallel)
+
+
+def mesh_of(models: Iterable[torch.nn.Module], asked: Iterable[tuple[str, int]], holdings: Holdings) -> Mesh:
+    """Finds the mesh of models, and the axes of a pipeline and of wrappers around them.
+
+    Raises:
+        RecordingError: The sizes that the user gave do not make the number of ranks.
+    """
+    models = list(models)
+    holdings.look(models)
+    return with_axes(find_mesh(models, asked), [*pipeline_places(models), *holdings.group.places])
+
+
+def layouts_on(mesh: Mesh, recorder: Recorder, holdings: Holdings, told: Told) -> Layouts | None:
     """Gives the layouts of a model on a mesh; None on a mesh of one rank.
 
-    ``wrapped`` are axes of wrappers, which tell of them themselves. ``sequence_cut`` says how context parallelism cuts.
+    Of the axes of data-parallel wrappers more is known elsewhere (``holdings``, ``batches``).
     """
     if not mesh.axes:
         return None
     data = {axis for axis in mesh.axes if axis in DATA_AXES}
-    left_out = {"pp", *wrapped, *(("ep",) if data else ())}
-    axes = tuple(axis for axis in mesh.axes if axis not in left_out)
-    return Layouts(mesh, axes, recorder, rules, sequence_cut)
+    left_out = {"pp", *holdings.group.sizes, *(("ep",) if data else ())}
+    return Layouts(mesh, tuple(axis for axis in mesh.axes if axis not in left_out), recorder, told)
 
 
 class Layouts:
     """The layouts of one model's tensors on this rank."""
 
-    def __init__(
-        self, mesh: Mesh, axes: tuple[str, ...], recorder: Recorder, rules: ClassRules, sequence_cut: str = ""
-    ) -> None:
+    def __init__(self, mesh: Mesh, axes: tuple[str, ...], recorder: Recorder, told: Told) -> None:
         self.mesh = mesh
         #: The axes that are followed, and those of them along which ranks have different samples.
         self.axes = axes
         self._data = tuple(axis for axis in axes if axis in (*DATA_AXES, "ep"))
         self._recorder = recorder
-        self._sequence_cut = sequence_cut
+        self._sequence_cut = told.sequence_cut
         #: Nodes of experts that this rank alone has along axis ``ep``.
         self._owned: set[int] = set()
         #: Rules for classes of layers, and the class of each node.
-        self._rules = rules
+        self._rules = told.rules
         self._classes: dict[int, str] = {}
         #: Follows operators, in the traced step only.
         self.tracker: SpreadTracker | None = None
@@ -253,11 +280,11 @@ class Layouts:
         return known or whole(shape).with_unknown(self.axes)
 
     def consumed(self, parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor | Placed:
-        """Gives what an optimizer consumes or keeps of a parameter: it must lie as the parameter does."""
+        """Gives what an optimizer consumes or keeps of a parameter: it must lie as the parameter does, summed up."""
         known = self._declared.get(id(parameter))
         shape = tuple(tensor.shape)
         spread = known[1] if known is not None and known[1].shape == shape else whole(shape)
-        return tensor if is_dtensor(tensor) else self.placed(tensor, spread)
+        return self.placed(tensor, spread, explicit=True)
 
     def still_partial(self, tensor: torch.Tensor) -> tuple[str, ...]:
         """Gives the axes over which a tensor is still a partial sum, as far as was followed."""
@@ -275,12 +302,14 @@ class Layouts:
             if found is not None and found.partial:
                 self._loss = dict(found.partial)
 
-    def placed(self, tensor: torch.Tensor, spread: Spread | None, scale: float = 1.0) -> torch.Tensor | Placed:
+    def placed(
+        self, tensor: torch.Tensor, spread: Spread | None, scale: float = 1.0, *, explicit: bool = False
+    ) -> torch.Tensor | Placed:
         """Gives a local tensor together with its layout, where there is one to tell."""
         if is_dtensor(tensor):
             return tensor
         spread = spread or whole(tuple(tensor.shape))
-        explicit = scale != 1.0 or bool(set(self.axes) - {"tp"})
+        explicit = explicit or scale != 1.0 or bool(set(self.axes) - {"tp"})
         layout = to_layout(spread, self.axes, explicit=explicit)
         if layout is None:
             return tensor

@@ -64,6 +64,8 @@ def _all_but(operands: Sequence[Spread], output: torch.Tensor, axes: frozenset[s
 
 
 def _pointwise(short: str, call: Call, operands: Sequence[Spread]) -> Spread:
+    if short == "copy_":
+        operands = operands[1:]
     dims, lost = aligned(operands, call.shape)
     partial: tuple[tuple[str, str], ...] = ()
     having = [operand.partial for operand in operands if operand.partial]
@@ -75,7 +77,7 @@ def _pointwise(short: str, call: Call, operands: Sequence[Spread]) -> Spread:
             or (short in _PRODUCTS and len(having) == 1)
             or ((short in _LINEAR or short.endswith("_backward")) and len(having) == 1 and first)
             or (short == "where" and not operands[0].partial and all(o.partial == partial for o in operands[1:]))
-            or short == "copy_"
+            or short == "copy_"  # of which only the source counts
         )
         if not linear:
             lost |= {axis for entries in having for axis, _ in entries}

@@ -109,6 +109,8 @@ class SpreadTracker:
                 self.tell(output, spread)
         if name.startswith("split"):
             self._cut(call)
+        elif name in ("clone", "_to_copy", "detach", "alias") and call.outputs:
+            self._keep_cut(call)
         elif name == "cat":
             self._stacked(call)
 
@@ -160,7 +162,7 @@ class SpreadTracker:
             yield outputs[0], self._scattered(self._spread(sources[0]), self._pieces(sources[0]), axes)
         elif name == "reduce_scatter_":
             own = self._mesh.coordinates[axes[0]] if len(axes) == 1 else 0
-            yield outputs[0], completed(self._spread(sources[min(own, len(sources) - 1)]), axes)
+            yield outputs[0], self._named_cut(sources[min(own, len(sources) - 1)], axes)
         else:
             lost = axes if name.startswith("alltoall") else ()
             yield from ((tensor, whole(tuple(tensor.shape)).with_unknown(lost)) for tensor in outputs)
@@ -230,9 +232,28 @@ class SpreadTracker:
             self._cuts[id(storage), stretch_of(output)] = (storage, dim, (position, output.shape[dim]), size)
             position += output.shape[dim]
 
+    def _keep_cut(self, call: Call) -> None:
+        known = self._cut_of(call.args[0])
+        if known is not None:
+            storage = self._storages.of(_inner(call.outputs[0]))
+            self._cuts[id(storage), stretch_of(call.outputs[0])] = (storage, *known[1:])
+
+    def _cut_of(self, tensor: torch.Tensor) -> tuple[Any, int, tuple[int, int], int] | None:
+        """Gives which entries of a whole dimension a tensor is: storage, dimension, start and length, size."""
+        storage = self._storages.of(_inner(tensor))
+        known = self._cuts.get((id(storage), stretch_of(_inner(tensor))))
+        return known if known is not None and known[0] is storage else None
+
+    def _named_cut(self, tensor: torch.Tensor, axes: Sequence[str]) -> Spread:
+        """Gives the spread of a slice of a whole dimension that a collective has given to this rank."""
+        spread, known = completed(self._spread(tensor), axes), self._cut_of(tensor)
+        if known is None or len(axes) != 1:
+            return spread if known is None else spread.with_unknown(axes)
+        return spread.cut(axes[0], known[1], (known[2],), known[3])
+
     def _stacked(self, call: Call) -> None:
         """Remembers that slices of a whole dimension were put one after the other along dimension 0."""
-        cuts = [self._cuts.get((id(self._storages.of(_inner(t))), stretch_of(_inner(t)))) for t in call.args[0]]
+        cuts = [self._cut_of(tensor) for tensor in call.args[0]]
         dims = {(cut[1], cut[3]) if cut is not None else None for cut in cuts}
         if len(cuts) < 2 or len(dims) != 1 or None in dims or call.arg(1, "dim", 0) % call.outputs[0].ndim:
             return
