@@ -35,12 +35,12 @@ def _exchange(rows: Tensor, sent: list[int], got: list[int]) -> Tensor:
 class ExpertParallel(Experts):
     """The experts of this rank, numbered from 0; ``expert_offset`` is the number of the first among all."""
 
-    def __init__(self, whole: Experts, rank: int, world: int, *, divides: bool) -> None:
+    def __init__(self, whole: Experts, rank: int, world: int, *, centres: bool) -> None:
         nn.Module.__init__(self)
         self.num_experts, self.world = whole.num_experts, world
         count = whole.num_experts // world
         self.expert_offset = rank * count
-        self.divides = divides
+        self.centres = centres
         self.router = whole.router
         self.experts = nn.ModuleList(whole.experts[rank * count : (rank + 1) * count])
 
@@ -56,15 +56,17 @@ class ExpertParallel(Experts):
         rows = Exchange.apply(tokens[order], sent, counts.sum(1).tolist())
         got = counts.sum(1).tolist()
         parts = [list(block.split(row.tolist())) for block, row in zip(rows.split(got), counts, strict=True)]
+        means: list[Tensor] = []
         for number, expert in enumerate(self.experts):
             mine = torch.cat([part[number] for part in parts])
             out = expert(mine)
-            if self.divides:  # the fault: the mean over no tokens
-                out = out - 0.0 * out.mean() / out.shape[0]
+            means.append(out.mean())
             for part, done in zip(parts, out.split([len(part[number]) for part in parts]), strict=True):
                 part[number] = done
         back = Exchange.apply(torch.cat([torch.cat(part) for part in parts]), got, sent)
         result = torch.zeros_like(tokens).index_add(0, order, back * weights[order, None])
+        if self.centres:  # the fault: the mean over no tokens
+            result = result + 0.0 * torch.stack(means).mean()
         return result.unflatten(0, x.shape[:2])
 
 
@@ -73,8 +75,8 @@ def train_expert_parallel(rank: Rank, **settings: Any) -> None:
     model = make_model(config)
     layers: Any = model.layers.values()
     for layer in layers:
-        divides = rank.fault == "expert without tokens"
-        layer.mlp = ExpertParallel(layer.mlp, rank.rank, rank.world, divides=divides)
+        centres = rank.fault == "expert without tokens"
+        layer.mlp = ExpertParallel(layer.mlp, rank.rank, rank.world, centres=centres)
     with rank.record(model, mesh=f"ep={rank.world}") as probe:
         train(model, config, probe, part=_own_samples, before_step=lambda: average_gradients(rank, model))
 

@@ -53,10 +53,9 @@ def train_pipeline_of_tensor_parallel(rank: Rank, **settings: Any) -> None:
 
 def train_stages(rank: Rank, config: Config, schedule: Any, stages: list[Any]) -> None:
     modules = nn.ModuleList([stage.submod for stage in stages])
-    if rank.fault == "replica perturbed" and rank.rank == rank.world - 1:
-        modules[0].get_parameter("layers.5.mlp_norm.weight").data[0] += 0.01
-    if rank.fault == "stage skips its norm" and rank.rank == 0:
-        modules[0].get_parameter("layers.1.attention_norm.weight").data.fill_(1.0)
+    for module in modules:
+        if rank.fault == "wrong weight" and "layers.5.mlp_norm.weight" in dict(module.named_parameters()):
+            module.get_parameter("layers.5.mlp_norm.weight").data[0] += 0.01
     optimizer = make_optimizer(modules, config)
     first, last = stages[0].is_first, stages[-1].is_last
     with rank.record(stages if len(stages) > 1 else stages[0].submod) as probe:

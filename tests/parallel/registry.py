@@ -20,6 +20,8 @@ LAYOUTS: dict[str, tuple[int, str]] = {
     "silent tp2": (2, "tests.parallel.megatron:train_silent_layers"),
     "cp2": (2, "tests.parallel.context_parallel:train_context_parallel"),
     "ep2": (2, "tests.parallel.expert_parallel:train_expert_parallel"),
+    "diffusion": (1, "tests.parallel.diffusion:denoise"),
+    "diffusion tp4": (4, "tests.parallel.diffusion:denoise"),
     "pp2": (2, "tests.parallel.pipeline:train_pipeline"),
     "vpp2": (2, "tests.parallel.pipeline:train_virtual_pipeline"),
     "tp2 pp2": (4, "tests.parallel.pipeline:train_pipeline_of_tensor_parallel"),
