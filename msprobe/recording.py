@@ -121,7 +121,7 @@ def find_adapter(model: object) -> Adapter:
 
 
 def with_plugins(options: RecordOptions, config: str | Path | None) -> RecordOptions:
-    """Gives options that name alert rules by where they stand, and the config file to watch where that is asked for.
+    """Gives options that name alert and layout rules by where they stand, and the config file to watch if asked for.
 
     Raises:
         PluginError: No rule has that name.
@@ -130,12 +130,18 @@ def with_plugins(options: RecordOptions, config: str | Path | None) -> RecordOpt
     control = options.control
     if os.environ.get("DYNAMIC_MONITOR", "").lower() in ("1", "true", "on", "yes"):
         control = str(Path(config).absolute()) if config is not None else control or "on"
-    return replace(options, alerts=rules, control=control)
+    return replace(options, alerts=rules, control=control, layouts=_layouts(options.layouts))
 
 
 def _rule(asked: Any) -> Any:
     """Gives the target of a plugin's name; ``module:attribute`` and objects stand for themselves."""
     return plugin_table().find("alerts", asked).target if isinstance(asked, str) and ":" not in asked else asked
+
+
+def _layouts(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Adds the layout rules that plugins bring, by where they stand: the adapter that applies them imports them."""
+    rows = plugin_table().of_kind("layouts", usable=True)
+    return (*asked, *(row.target for row in rows if isinstance(row.target, str) and row.target not in asked))
 
 
 def _options(config: str | Path | None, values: Mapping[str, Any]) -> RecordOptions:

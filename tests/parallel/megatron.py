@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F  # noqa: N812
 
-from msprobe.core.merging.parallel import LayoutRule
-from msprobe.core.placement import Placement
+from msprobe.core.merging.rules import LayoutRule
 from tests.parallel.transformer import Config, make_model, train
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Layouts:
 
     name = "megatron"
     rules = (
-        LayoutRule("ColumnParallelLinear", parameters={"weight": (Placement("tp", "shard", 0),)}),
-        LayoutRule("RowParallelLinear", parameters={"weight": (Placement("tp", "shard", 1),)}),
-        LayoutRule("ScatterSequence", outputs=(Placement("tp", "shard", 1),)),
+        LayoutRule.of("ColumnParallelLinear", parameters={"weight": {"tp": "shard(0)"}}),
+        LayoutRule.of("RowParallelLinear", parameters={"weight": {"tp": "shard(1)"}}),
+        LayoutRule.of("ScatterSequence", outputs={"tp": "shard(1)"}),
     )
