@@ -30,6 +30,8 @@ _STRIDE: Final = 8
 #: ``SPREADS`` times the widest of its history, because extremes have heavy tails.
 FACTOR: Final = 2.0
 SPREADS: Final = 3.0
+#: A quantity that spans this factor in its history may well become zero.
+_DECADES: Final = 1e3
 #: Cells of roll-ups that are looked at together.
 _CHUNK_CELLS: Final = 4_000_000
 #: Statistic, column of the roll-up, whether it is a magnitude.
@@ -80,6 +82,8 @@ class Series:
     sites: NDArray[np.int64]
     values: dict[str, NDArray[np.float64]]
     bad: NDArray[np.bool_]
+    #: Marks sites of experts.
+    experts: NDArray[np.bool_]
 
 
 def site_series(index: TrendIndex, columns: tuple[str, ...]) -> Iterator[Series]:
@@ -98,7 +102,7 @@ def site_series(index: TrendIndex, columns: tuple[str, ...]) -> Iterator[Series]
         matrices = {name: np.full(shape, np.nan) for name in columns}
         for name, matrix in matrices.items():
             matrix[at] = rows[name]
-        yield Series(steps, np.arange(first, last + 1), matrices, bad)
+        yield Series(steps, np.arange(first, last + 1), matrices, bad, index.sites["expert"][first : last + 1] >= 0)
 
 
 def _over_steps(index: TrendIndex, threshold: float) -> Iterator[Anomaly]:
@@ -118,6 +122,7 @@ def _departures(
         with np.errstate(invalid="ignore", divide="ignore"):
             if magnitudes:
                 far = np.abs(np.log(np.abs(block)) - normal.centre) > np.log(FACTOR)
+                far &= (block != 0) | ~_may_be_zero(history, series.experts)
             else:
                 spread = np.nanmax(np.where(np.isfinite(history), np.abs(history - normal.centre), 0.0), axis=0)
                 off = np.abs(block - normal.centre)
@@ -133,12 +138,22 @@ def _departures(
             )
 
 
+def _may_be_zero(history: NDArray[np.float64], experts: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Marks sites at which a zero is no collapse: experts (without tokens), those that were zero, or span decades."""
+    with np.errstate(invalid="ignore"):
+        sizes = np.where(np.isfinite(history), np.abs(history), np.nan)
+        low, high = np.fmin.reduce(sizes, axis=0), np.fmax.reduce(sizes, axis=0)
+        return np.asarray(experts | ~(low > 0) | (high > _DECADES * low))
+
+
 def _over_replicas(index: TrendIndex, threshold: float) -> Iterator[Anomaly]:
     files = [block.over_ranks for block in index.manifest.blocks]
     select = "site, step, peer_rank, peer_statistic, peer_score, low_norm, high_norm, low_min, high_max"
     rows = index.store.read(files, select, "NOT isnan(peer_score) AND abs(peer_score) > ?", [threshold])
     for i in range(len(rows.get("site", ()))):
         name, score = SCORED[int(rows["peer_statistic"][i])], float(rows["peer_score"][i])
+        if np.isinf(score) and index.sites["expert"][rows["site"][i]] >= 0:
+            continue  # an expert without tokens on this rank
         if name == "norm":
             value = float(rows["high_norm" if score > 0 else "low_norm"][i])
         else:

@@ -73,7 +73,7 @@ def test_any_step_rank_and_expert_is_found(tmp_path, seed):
 
 def test_an_expert_without_tokens_is_no_fault_by_itself(tmp_path):
     write_sick_expert(
-        tmp_path / "run", SickExpert(ranks=8, steps=range(5), expert_parallel=4, step=2, rank=1, harmful=False)
+        tmp_path / "run", SickExpert(ranks=32, steps=range(5), expert_parallel=4, step=2, rank=1, harmful=False)
     )
     found = scan(tmp_path / "run")
     assert (found.exit_code, found.findings) == (0, ())
