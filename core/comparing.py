@@ -111,10 +111,10 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
     judged = judge(table, known, bar, find_hubs=partial(hubs_of, sides[0]))
     if noise is not None:
         judged = hold_to_noise(
-            judged, _measured_against(like(_open(noise), sides[1], said[1]), sides[1], scope, None, known, bar)
+            judged, _measured_against(like(_open(noise), sides, said[1]), sides[1], scope, None, known, bar)
         )
     if golden is not None:
-        gold = like(_open(golden), sides[1], said[1])
+        gold = like(_open(golden), sides, said[1])
         by_candidate = _measured_against(sides[0], gold, scope, rules, known, bar)
         by_reference = _measured_against(sides[1], gold, scope, None, known, bar)
         judged = hold_to_golden(judged, by_candidate, by_reference)

@@ -1,4 +1,4 @@
-"""The front door of msprobe: record a run, compare two runs, open a run.
+"""The front door of msprobe: record a run, compare two runs, open a run, merge its ranks.
 
 Names are imported when they are first used, so that ``import msprobe`` costs a training process next to nothing.
 """
@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from msprobe.comparing import compare
+    from msprobe.comparing import compare, merge
     from msprobe.core.errors import MsprobeError
     from msprobe.core.options import RecordOptions
     from msprobe.core.run.reader import open_run
@@ -22,6 +22,7 @@ __all__ = [
     "RecordOptions",
     "__version__",
     "compare",
+    "merge",
     "monitor",
     "open_run",
     "record",
@@ -33,6 +34,7 @@ _HOMES = {
     "MsprobeError": "msprobe.core.errors",
     "RecordOptions": "msprobe.core.options",
     "compare": "msprobe.comparing",
+    "merge": "msprobe.comparing",
     "monitor": "msprobe.recording",
     "open_run": "msprobe.core.run.reader",
     "record": "msprobe.recording",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
     from msprobe.core.matching.mapping import Mapping as Rules
     from msprobe.core.merging.rules import LayoutRule
+    from msprobe.core.merging.run import MergedRun
     from msprobe.core.run.reader import Run
 
 
@@ -89,6 +90,28 @@ def find_comparators(names: Sequence[str] | None) -> list[Any]:
     if names is None:
         names = [plugin.name for plugin in table.of_kind("comparators", usable=True)]
     return [table.get("comparators", name) for name in names]
+
+
+def merge(run: str | Path | Run, *, parallel: Mapping[str, str | int] | None = None, order: str = "") -> MergedRun:
+    """Sees a run of many ranks as that of one whole model; nothing is written, and nothing read before it is needed.
+
+    ``merge(run).rank(0)`` reads like a rank of any run; its ``provenance(row)`` says what a record was made from.
+
+    Args:
+        run: The run, or its directory.
+        parallel: Sizes of the mesh for a run that recorded none: ``{"tp": 8, "dp": 2}``.
+        order: The order in which ranks count along the axes, the fastest first: ``"tp-cp-ep-dp-pp"``.
+
+    Raises:
+        MsprobeError: The run cannot be read, or how the work was spread over its ranks is not known.
+    """
+    from msprobe.core.merging.parallel import Parallel, of_flags
+    from msprobe.core.merging.run import merge_run
+    from msprobe.core.run.reader import open_run
+
+    opened = open_run(run) if isinstance(run, str | Path) else run
+    said = of_flags({axis: str(size) for axis, size in (parallel or {}).items()}, order)[0] or Parallel()
+    return merge_run(opened, said.with_rules(find_layout_rules()))
 
 
 def find_layout_rules() -> list[LayoutRule]:

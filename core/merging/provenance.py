@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One record that a merged one was made from: who recorded it, in which row of that rank's records, and its use."""
+    """One record that a merged one was made from: who recorded it, where, and its use."""
 
     rank: int
+    #: The rank's segment (a position in its list of starts), and the row of its records.
+    segment: int
     row: int
     #: "kept" or "replica".
     use: str
@@ -59,6 +61,7 @@ def provenance_of(merged: MergedRank, index: int) -> Provenance:
     parts = tuple(
         Part(
             merged.numbers[int(members.rank[at])],
+            int(merged.ranks[int(members.rank[at])].records["segment"][int(members.row[at])]),
             int(members.row[at]),
             "kept" if at - start in kept else "replica",
             merged.local_forms[int(members.form[at])],

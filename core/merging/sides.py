@@ -93,9 +93,10 @@ def told_layouts(
     return first, second
 
 
-def like(run: Run, side: AnyRun, parallel: Parallel | None) -> AnyRun:
-    """Gives a further run as one whole where the side that it is compared with is."""
-    return MergedRun(run, parallel) if isinstance(side, MergedRun) and not is_alone(run) else run
+def like(run: Run, sides: tuple[AnyRun, AnyRun], parallel: Parallel | None) -> AnyRun:
+    """Gives a further run as one whole where one of the compared sides is."""
+    merged = any(isinstance(side, MergedRun) for side in sides)
+    return MergedRun(run, parallel) if merged and not is_alone(run) else run
 
 
 def place_of(rank: AnyRank) -> str:

@@ -37,17 +37,13 @@ def parser() -> Parser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Merges, writes, and says what was found on the way."""
-    from msprobe.comparing import find_layout_rules
-    from msprobe.core.merging.parallel import Parallel, of_flags
-    from msprobe.core.merging.run import merge_run
+    from msprobe.comparing import merge
     from msprobe.core.merging.sides import check_ranks
     from msprobe.core.merging.writing import write_merged
-    from msprobe.core.run.reader import open_run
     from msprobe.core.verdicts.constants import Constants
 
-    source = open_run(arguments.run)
-    said = of_flags(mesh_sizes(arguments), arguments.order)[0] or Parallel()
-    merged = merge_run(source, said.with_rules(find_layout_rules()))
+    merged = merge(arguments.run, parallel=mesh_sizes(arguments), order=arguments.order)
+    source = merged.source
     show = not arguments.no_progress and sys.stderr.isatty()
     count = write_merged(merged, arguments.out, _Bar("writing", "step", show=show))
     unknown = merged.merged.reasons

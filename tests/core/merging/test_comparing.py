@@ -212,3 +212,18 @@ def test_a_local_gradient_that_waits_for_its_reduction_is_no_difference(one, tmp
     rows = (comparison.pairs["role"] == "gradient") & (comparison.pairs["direction"] == BACKWARD.value)
     assert set(comparison.pairs["verdict"][rows]) <= {"normal", "equal"}
     assert np.isnan(comparison.pairs["candidate_norm"][rows]).all()  # of a sum only the sketch is known
+
+
+def test_floors_are_measured_on_merged_runs_too(one, tmp_path):
+    """A repetition and a golden run of the reference, on other meshes than the reference."""
+    fault = Fault("b", Role.OUTPUT, lambda v: v * np.float32(1 + 3e-6), {})
+    candidate = write(tmp_path / "candidate", {"tp": 2}, fault)
+    assert compare_runs(candidate, one).summary.verdict == "introduced"
+    noise = write(tmp_path / "noise", {"dp": 2}, fault)
+    held = compare_runs(candidate, one, noise=noise)
+    assert held.summary.verdict == "clean"
+    assert "noise" in set(held.pairs["bound_source"])
+    golden = write(tmp_path / "golden", {"dp": 2})
+    judged = compare_runs(candidate, one, golden=golden)
+    assert judged.summary.verdict == "introduced"
+    assert "golden" in set(judged.pairs["bound_source"])
