@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import torch
 
 #: Elements from which on a gradient is not read again.
-LEAST_ELEMENTS: Final = 2**16
+LEAST_ELEMENTS: Final = 2**18
 #: How many of them are looked at.
-SAMPLE: Final = 1021
+SAMPLE: Final = 251
 
 
 class _Known(NamedTuple):

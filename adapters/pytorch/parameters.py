@@ -88,7 +88,7 @@ class Parameters:
         if watched.number not in self._values_seen and not _waits_for_shapes(module):
             self._values_seen.add(watched.number)
             self.values(watched, module, micro_step)
-            if self._watching:
+            if self._watching and not self._is_watched(module):
                 self._watch_gradients([(watched, module)])
         elif self._observer.tracer is not None:
             self._trace(watched, module)
@@ -132,6 +132,15 @@ class Parameters:
                     self._held.append((holding, names))
             elif self._is_new(id(holding.updated), holding.updated):
                 self.hook(names[0][0], holding.updated, names, holding)
+
+    def _is_watched(self, module: torch.nn.Module) -> bool:
+        """Tells whether every parameter of the module itself is hooked already."""
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                known = self._hooked.get(id(parameter))
+                if known is None or known() is not parameter:
+                    return False
+        return not self.holdings
 
     def _watch_used(self, module: torch.nn.Module) -> None:
         """Hooks what a module computes with where that is not its parameters: it may be new at every call."""

@@ -7,7 +7,7 @@ from torch import nn
 import msprobe
 from msprobe.adapters.pytorch.gathered import LEAST_ELEMENTS
 
-WIDE = 300
+WIDE = 600
 BACKWARD, UPDATE = "|backward|gradient|weight|0", "|update|gradient|weight|0"
 
 
