@@ -35,7 +35,9 @@ def nature(direction: Direction, role: Role) -> Nature:
         return Nature.LOCAL_GRADIENT if direction is Direction.BACKWARD else Nature.REDUCED_GRADIENT
     if role in (Role.PARAMETER, Role.BUFFER, Role.STATE):
         return Nature.LASTING
-    return Nature.DERIVED if role is Role.DERIVED else Nature.ACTIVATION
+    if role is Role.DERIVED:  # what an update did to a parameter lies like it
+        return Nature.LASTING if direction is Direction.UPDATE else Nature.DERIVED
+    return Nature.ACTIVATION
 
 
 @dataclass(frozen=True, slots=True)

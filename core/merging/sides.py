@@ -63,7 +63,7 @@ def bring_together(
     meshes = [_mesh(run, given, must=bool(merge)) for run, given in zip(sides, parallel, strict=True)]
     alone = [is_alone(run) for run in sides]
     if not merge:
-        if all(alone) or (candidate.ranks == reference.ranks and meshes[0] == meshes[1]):
+        if all(alone) or _on_one_mesh(sides, meshes):
             return sides, ()
         unknown = [run for run, mesh, single in zip(sides, meshes, alone, strict=True) if mesh is None and not single]
         if unknown:
@@ -73,6 +73,17 @@ def bring_together(
         run if single else MergedRun(run, given) for run, given, single in zip(sides, parallel, alone, strict=True)
     )
     return (first, second), (_told(SIDES[0], first), _told(SIDES[1], second))
+
+
+def _on_one_mesh(sides: tuple[Run, Run], meshes: Sequence[dict[int, Mesh] | None]) -> bool:
+    """Tells whether the common ranks of two runs do the same part of the same work; one side may lack some ranks."""
+    common = sorted(set(sides[0].ranks) & set(sides[1].ranks))
+    if not common or len({run.rank(common[0]).info.world_size for run in sides}) > 1:
+        return False
+    first, second = meshes
+    if first is None or second is None:
+        return first is second and sides[0].ranks == sides[1].ranks
+    return all(first[rank] == second[rank] for rank in common)
 
 
 def told_layouts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -196,6 +198,18 @@ def test_merging_can_be_asked_for_and_refused(tmp_path):
     sides = [write(tmp_path / name, {"tp": 2}) for name in ("candidate", "reference")]
     assert set(compare_runs(*sides).pairs["rank"]) == {0, 1}
     assert set(compare_runs(*sides, merge=True).pairs["rank"]) == {0}
+
+
+def test_a_missing_rank_does_not_keep_the_others_from_being_compared_one_by_one(tmp_path):
+    sides = [write(tmp_path / name, {"tp": 2}) for name in ("candidate", "reference")]
+    shutil.rmtree(sides[1] / "ranks" / "00001")
+    comparison = compare_runs(*sides)
+    assert set(comparison.pairs["rank"]) == {0}
+    assert "The reference lacks rank 1: not compared." in {finding.text for finding in comparison.summary.findings}
+    whole = compare_runs(*sides, merge=True)
+    cut = whole.pairs["role"] == "parameter"
+    assert set(whole.pairs["verdict"][cut]) == {"inconclusive"}
+    assert "24 of 48 elements were recorded on no rank" in whole.pairs["reason"][cut][0]
 
 
 def test_merging_without_a_mesh_says_what_to_do(one, tmp_path):
