@@ -42,6 +42,7 @@ from msprobe.core.verdicts.sources import Judged, find_sources
 from msprobe.core.verdicts.story import count_verdicts, exit_code, measure_coverage, row_findings, run_verdict, tell
 from msprobe.core.verdicts.table import PairTable, RankMatch, build_table
 from msprobe.core.verdicts.tensors import TensorReader, compare_columns
+from msprobe.core.verdicts.tokens import layout_findings
 from msprobe.core.verdicts.view import pair_columns
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def compare_runs(  # noqa: PLR0913 -- one keyword for each option of the command
         judged = hold_to_golden(judged, by_candidate, by_reference)
     told += tuple(f for name, run in zip(SIDES, sides, strict=True) for f in check_ranks(name, run, known, bar))
     told += tuple(extra_findings([[run.rank(r) for r in scope.ranks] for run in sides], SIDES, scope.steps))
+    told += tuple(layout_findings(table, rules.tokens if rules is not None else ("", "")))
     return _report(judged, sides, replace(scope, told=told), comparators, bar)
 
 

@@ -49,8 +49,8 @@ PAIR_COLUMNS: dict[str, str] = {
     "verdict": "equal, normal, introduced, suspect, inherited, inconclusive or unmatched",
     "reason": "why this verdict",
     "error": "relative L2 error of candidate against reference; NaN when it cannot be computed",
-    "error_kind": "what the error was computed from: tensor, sketch, statistics, checksum, limits, empty, or order "
-    "(the same elements, elsewhere); empty text when it was not",
+    "error_kind": "what the error was computed from: tensor, sketch, rows, statistics, checksum, limits, empty, "
+    "or order (the same elements, elsewhere); empty text when it was not",
     "error_eps": "the error in units of the unit roundoff of the coarser format",
     "bound": "the error that rounding and the inputs' errors explain; NaN when unknown",
     "bound_source": "where the bound comes from: local, noise, golden, optimizer, exact, format",
@@ -98,6 +98,8 @@ class Coverage:
     judged: int
     unmatched_candidate: int = 0
     unmatched_reference: int = 0
+    #: Of records whose sides lay out tokens differently, the share of tokens that are on both; NaN when there are none.
+    tokens_share: float = float("nan")
 
     @property
     def matched_share(self) -> float:

@@ -21,6 +21,7 @@ from msprobe.adapters.pytorch.nodes import WatchedModule, declare, has_forward, 
 from msprobe.adapters.pytorch.parallel.pipeline import stage_call
 from msprobe.adapters.pytorch.stacks import python_stack
 from msprobe.adapters.pytorch.structures import Place, call_places, plain, result_tensors
+from msprobe.adapters.pytorch.token_inputs import tells_tokens
 from msprobe.adapters.pytorch.wrappers import is_handed_on
 from msprobe.core.sites import Direction, Role
 
@@ -329,7 +330,8 @@ class ModuleWatcher:
             self._observer.layouts.batch(tensor for _, tensor in tensors)
         for path, tensor in tensors:
             site = self._recorder.site(call.node, call.direction, Role.INPUT, path, call.call, frame.stack)
-            self._observer.activation(site, tensor, what, call.micro_step)
+            kept = what | {"tensors"} if batch and tells_tokens(path, tensor) else what
+            self._observer.activation(site, tensor, kept, call.micro_step)
             if self._observer.tracer is not None:
                 self._observer.tracer.seen_input(site, tensor)
             if self._options.gradients and tensor.requires_grad and (batch or not is_handed_on(tensor)):

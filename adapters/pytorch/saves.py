@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe.adapters.pytorch.gradients import GradientPlace
 from msprobe.adapters.pytorch.structures import result_tensors
+from msprobe.core.matching.tokens import SAVED_PREFIX
 from msprobe.core.sites import Direction, NodeKind, Role
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Saves:
         what = recorder.wants(node)
         if not what:
             return
+        if name.startswith(SAVED_PREFIX):
+            what |= {"tensors"}
         micro_step = recorder.micro_step if place.micro_step is None else place.micro_step
         key = (node, place.direction, micro_step)
         call = self._calls[key]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.core.errors import RunError
-from msprobe.core.records import VECTORS, Column, record_columns
+from msprobe.core.records import HAS, VECTORS, Column, record_columns
 from msprobe.core.run import layout, tables
 from msprobe.core.run.batch import Event, Fact, RankInfo, RunHeader
 from msprobe.core.run.catalogue import Catalogue, SiteTable
@@ -292,6 +292,8 @@ class RankRun:
     def tensor_bits(self, index: int) -> tuple[str, NDArray[np.uint8]] | None:
         """Gives format and exact bytes of the tensor that record row ``index`` refers to; None when not saved."""
         seq = int(self.records["tensor"][index])
+        if seq < 0 and self.records["has"][index] & HAS["tensors"]:
+            seq = int(self.records["seq"][index])  # of a segment that keeps no tensors else: under its own number
         reader = self._segments[int(self.records["segment"][index])]
         stored = reader.stored(layout.TENSORS_FOLDER, seq, str(seq)) if seq >= 0 else None
         return None if stored is None else (stored.dtype, np.asarray(stored.data))

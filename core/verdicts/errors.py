@@ -20,6 +20,7 @@ from msprobe.core.records import Status
 from msprobe.core.sketches import estimate_error
 from msprobe.core.verdicts.contents import ReadVectors, judge_by_content
 from msprobe.core.verdicts.table import PairTable, Side, usable
+from msprobe.core.verdicts.tokens import TokenAlignment, align_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +49,8 @@ class Errors:
     identical: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
     reason: NDArray[np.object_]
+    #: The pairs that were compared token by token.
+    tokens: TokenAlignment
 
 
 #: Measures the saved tensors of a row; None: one is missing.
@@ -69,11 +72,13 @@ def measure_errors(
         identical=np.zeros(count, dtype=bool),
         nonfinite=np.zeros(count, dtype=bool),
         reason=np.full(count, "", dtype=object),
+        tokens=TokenAlignment(np.zeros(count, dtype=bool)),
     )
     both = usable(c) & usable(r)
     _explain_unusable(table, errors)
-    same_shape = c.shape == r.shape
-    errors.reason[both & ~same_shape] = "the shapes differ and no rule says how they correspond"
+    errors.tokens = align_tokens(table, both, errors)
+    same_shape = (c.shape == r.shape) & ~errors.tokens.rows
+    errors.reason[both & ~same_shape & ~errors.tokens.rows] = "the shapes differ and no rule says how they correspond"
     comparable = both & same_shape
     empty = comparable & (c.elements == 0)
     _settle(errors, empty, 0.0, EMPTY)

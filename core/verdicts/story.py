@@ -36,7 +36,8 @@ def measure_coverage(judged: Judged) -> Coverage:
     """Counts what was matched, aligned and judged."""
     table = judged.table
     matched = table.matched
-    aligned = matched & (table.candidate.shape == table.reference.shape)
+    by_tokens = judged.errors.tokens.rows & (judged.errors.kind != "")
+    aligned = matched & (((table.candidate.shape == table.reference.shape) & ~judged.errors.tokens.rows) | by_tokens)
     conclusive = matched & (judged.decisions.verdict != Verdict.INCONCLUSIVE.value)
     return Coverage(
         records=len(table),
@@ -45,6 +46,7 @@ def measure_coverage(judged: Judged) -> Coverage:
         judged=int(conclusive.sum()),
         unmatched_candidate=int((table.candidate.present & ~table.reference.present).sum()),
         unmatched_reference=int((table.reference.present & ~table.candidate.present).sum()),
+        tokens_share=judged.errors.tokens.share,
     )
 
 
@@ -191,6 +193,10 @@ def row_findings(judged: Judged) -> list[Finding]:
     if joined:
         text = f"Compared as wholes, since the sides cut them into different numbers of micro-steps: {joined} step(s)."
         found.append(Finding("micro-steps", text))
+    tokens = judged.errors.tokens
+    if tokens.rows.any():
+        text = f"{int(tokens.rows.sum()):,} records lay out tokens differently on both sides: compared token by token"
+        found.append(Finding("tokens", f"{text}, {tokens.share:.1%} of the tokens are on both sides."))
     guessed = judged.flow.by_order & matched
     if guessed.any():
         text = f"The data flow into {int(guessed.sum()):,} records is supposed from the order of execution, not traced."
