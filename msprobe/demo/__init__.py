@@ -113,6 +113,7 @@ def _conclude(out: Path, seconds: float, say: Callable[[str], None]) -> None:
     runs, comparisons = out / "runs", out / "comparisons"
     say(f"\nDone in {seconds:.0f} s. What is left in {out}, and what to try next:\n")
     say(f"  msprobe compare {runs / 'rope-in-bf16'} {runs / 'healthy'}")
+    say(f"  msprobe view {runs / 'rope-in-bf16'} {runs / 'healthy'} --open")
     say(f"  msprobe info {runs / 'healthy'}")
     say(f"  open {comparisons / 'rope-in-bf16' / 'report.html'}")
 
