@@ -46,9 +46,14 @@ class Work:
     msprobe: dict[str, Any]
     peer: tuple[str, dict[str, Any]] | None = None
     sizes: tuple[Size, ...] = (SMALL,)
+    #: What the ratio must not exceed, on the first model and on the others.
     must: str = ""
     #: The probe is attached and does not record.
     is_idle: bool = False
+
+    def must_of(self, size: Size) -> str:
+        """Gives what the ratio on one model must not exceed."""
+        return self.must.split(" / ")[0 if size == SMALL else -1]
 
 
 def _dump(level: str, task: str = "statistics", **settings: str) -> tuple[str, dict[str, Any]]:
@@ -137,7 +142,7 @@ def _take_turns(work: Work, size: Size, processes: dict[str, Process], rounds: i
         cost.disk_bytes = (processes[name].written() - before[name]) / (rounds * steps[name])
     costs["msprobe"].measuring = _split(processes, saves="tensors" in work.msprobe.get("what", ""))
     _finish(processes, costs)
-    return Line(work.name, size, work.must, statistics.median(off), costs)
+    return Line(work.name, size, work.must_of(size), statistics.median(off), costs)
 
 
 def _turn(process: Process, steps: int) -> dict[str, float]:
@@ -161,7 +166,7 @@ def _measure_idle(work: Work, size: Size, folder: Path) -> Line:
     off = [pair["off"] / steps for pair in pairs]
     fastest = min(pair["idle"] for pair in pairs) / min(pair["off"] for pair in pairs)
     cost = Cost(cpu=_ratios(pairs), fastest=fastest, interval=_interval(_ratios(pairs)))
-    return Line(work.name, size, work.must, statistics.median(off), {"msprobe": cost})
+    return Line(work.name, size, work.must_of(size), statistics.median(off), {"msprobe": cost})
 
 
 def _ratios(pairs: Sequence[dict[str, float]]) -> list[float]:
