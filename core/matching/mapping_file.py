@@ -20,7 +20,7 @@ Keys = tuple["str | int", ...]
 _TOP_KEYS = {"version", "candidate", "reference", "rules", "tokens", "parallel"}  # parallel: core.merging.section
 _SIDE_KEYS = {"framework", "model"}
 _RULE_KEYS = {"candidate", "reference", "combine", "class", "children", "ignore", "apart", "confidence"}
-_COMBINE_KEYS = {"concat", "split", "interleave", "transpose", "reshape", "of"}
+_COMBINE_KEYS = {"concat", "split", "interleave", "order", "transpose", "reshape", "of"}
 _TOKEN_LAYOUTS = ("padded", "packed")
 _KINDS = ("parameters", "activations", "all")
 _TOP_LAYER = "TopLayer"
@@ -222,8 +222,13 @@ class _Reader:
         of = table.get("of", "")
         if of and of not in _KINDS:
             raise self._wrong((*keys, "of"), f"'of' is one of {_words(_KINDS)}, not {of!r}.")
+        if table.get("order", "content") != "content":
+            text = f"'order' is 'content': rows in the order of the other side's equal rows, not {table['order']!r}."
+            raise self._wrong((*keys, "order"), text)
         shape = self._reshape(table, keys)
-        return Transform(join, dim, groups, self._transpose(table, keys), shape or (), shape is not None, of)
+        return Transform(
+            join, dim, groups, self._transpose(table, keys), shape or (), shape is not None, of, "order" in table
+        )
 
     def _join(self, table: dict[Any, Any], name: str, keys: Keys) -> tuple[str, int, int | str]:
         keys, value = (*keys, name), table[name]

@@ -58,6 +58,8 @@ def _combine(rule: Rule) -> str:
             words.append(f"interleave: {{dim: {transform.dim}, groups: {transform.groups}}}")
         else:
             words.append(f"concat: {transform.dim}")
+    if transform.reorders:
+        words.append("order: content")
     if transform.transpose is not None:
         words.append(f"transpose: [{transform.transpose[0]}, {transform.transpose[1]}]")
     if transform.reshapes:

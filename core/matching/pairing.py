@@ -15,7 +15,7 @@ from msprobe.core.matching.content import parameter_content
 from msprobe.core.matching.nodes import Matcher, NodePairs
 from msprobe.core.matching.parameters import parameters_of
 from msprobe.core.matching.ready import READY, choose, named
-from msprobe.core.matching.recognising import recognise
+from msprobe.core.matching.recognising import find_order, recognise
 from msprobe.core.matching.ruling import apply_rules, join_operators
 from msprobe.core.matching.transforms import INTERLEAVE
 
@@ -120,7 +120,8 @@ def combine(candidate: RankView, reference: RankView, pairs: NodePairs) -> Paire
     if not pairs.groups:
         return PairedRanks(candidate, reference, pairs)
     sides = (candidate, reference)
-    groups = [known for group in pairs.groups if (known := _with_counts(group, sides)) is not None]
+    counted = [known for group in pairs.groups if (known := _with_counts(group, sides)) is not None]
+    groups = [_with_order(group, sides) if group.transform.reorders else group for group in counted]
     views: list[RankView] = []
     for side, run in enumerate(sides):
         own = [group for group in groups if group.side == side]
@@ -179,6 +180,24 @@ def _with_counts(group: NodeGroup, sides: tuple[RankView, RankView]) -> NodeGrou
         f"{group.where}: neither run has recorded a scalar {name!r} of {path!r} or of what it lies in; "
         "write the number of groups."
     )
+
+
+def _with_order(group: NodeGroup, sides: tuple[RankView, RankView]) -> NodeGroup:
+    """Fills in the order of rows, found by the content of the first parameter that tells it."""
+    parts, whole = sides[group.side], sides[1 - group.side]
+    known = parameters_of(parts)
+    of_parts = [{p.argument: p.row for p in known.get(part, ())} for part in group.parts]
+    for parameter in sorted(parameters_of(whole).get(group.whole, ()), key=lambda p: -len(p.shape)):
+        rows = [own.get(parameter.argument) for own in of_parts]
+        if parameter.tells and None not in rows:
+            vectors = [parts.content_vectors(row) for row in rows if row is not None]
+            order = find_order(whole.content_vectors(parameter.row), vectors)
+            if order:
+                return replace(group, transform=replace(group.transform, order=order))
+    if group.where:
+        path = whole.nodes[group.whole].path
+        raise MappingError(f"{group.where}: the rows of {path!r} are not those of its parts in any order.")
+    return group
 
 
 def _scalar(run: RankView, node: int, name: str) -> int | None:

@@ -96,11 +96,27 @@ def _pair_layout(matcher: Matcher, whole: _Content, part: _Content, side: int) -
         transform, text = Transform(reshapes=True, of="parameters"), "equal parameters in another shape"
     elif _is_turned(whole, part):
         transform, text = Transform(transpose=(0, 1)), "equal parameters, transposed"
+    elif find_order(whole.vectors, [part.vectors]):
+        transform, text = Transform(reorders=True), "equal rows of parameters, in another order"
     if transform is not None:
         matcher.group(NodeGroup(side, (y.node,), x.node, transform, Reason(text, _IN_ORDER)))
     elif x.shape == y.shape:
         text = "the same elements of parameters, in another order"
         matcher.pair(candidate, reference, Reason(text, _REORDERED))
+
+
+def find_order(whole: tuple[Vector, Vector] | None, parts: Sequence[tuple[Vector, Vector] | None]) -> tuple[int, ...]:
+    """Gives the place among the parts' rows of each row of the whole; empty where rows are not unique or not there."""
+    held = [part for part in parts if part is not None]
+    if whole is None or len(held) < len(parts):
+        return ()
+    rows = np.concatenate([part[0] for part in held])
+    columns = np.add.reduce([part[1] for part in held]) if len({len(part[1]) for part in held}) == 1 else None
+    if len(rows) != len(whole[0]) or len(np.unique(rows)) != len(rows) or not np.array_equal(columns, whole[1]):  # type: ignore[arg-type]
+        return ()
+    sorter = np.argsort(rows)
+    order = sorter[np.minimum(np.searchsorted(rows[sorter], whole[0]), len(rows) - 1)]
+    return tuple(order.tolist()) if np.array_equal(rows[order], whole[0]) else ()
 
 
 def _is_turned(whole: _Content, part: _Content) -> bool:
@@ -177,6 +193,7 @@ def _find_parts(whole: _Content, places: _Places, side: int, axis: int, *, turne
         CONCAT if groups == 1 else INTERLEAVE,
         -1 if groups == 1 else 0,
         max(groups, 1),
+        reorders=not groups,
         transpose=(0, 1) if turned else None,
     )
     how = "columns" if axis == 1 else "rows"

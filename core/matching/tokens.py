@@ -8,7 +8,7 @@ a batch of token ids holds no padding.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +40,8 @@ class TokenOrder:
 
     shape: tuple[int, ...]
     keys: Keys
+    #: Something told it; else it is only the shape of a batch in which nothing speaks of padding.
+    is_told: bool = True
 
     def rest(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """Gives the dimensions of one token in a tensor of this shape; None where its rows are no tokens."""
@@ -119,4 +121,5 @@ def _order(run: RankView, rows: dict[str, int]) -> TokenOrder | None:
         return None  # it was given, but not saved
     forms = [run.forms[int(run.records["form"][row])] for row in rows.values()]
     ids = [form.shape for form in forms if len(form.shape) == 2 and is_discrete(form.dtype)]
-    return of_mask(np.ones(ids[0], dtype=bool)) if ids else None
+    whole = of_mask(np.ones(ids[0], dtype=bool)) if ids else None
+    return replace(whole, is_told=False) if whole is not None else None

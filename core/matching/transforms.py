@@ -27,7 +27,9 @@ class Transform:
 
     ``groups`` is a number, or the name of a recorded scalar that holds it. ``transpose`` swaps two dimensions.
     ``reshape`` is a shape, one of it may be -1; an empty one with ``reshapes`` is that of the other side. ``of`` tells
-    which tensors are transposed or reshaped: "parameters" (and their gradients), "activations" or "all".
+    which tensors are transposed or reshaped: "parameters" (and their gradients), "activations" or "all". With
+    ``reorders`` the rows of parameters, and the features of outputs, are put in the order of the other side's rows of
+    equal content; ``order`` gives it once it is known.
     """
 
     join: str = CONCAT
@@ -37,11 +39,13 @@ class Transform:
     reshape: Shape = ()
     reshapes: bool = False
     of: str = ""
+    reorders: bool = False
+    order: tuple[int, ...] = ()
 
     @property
     def is_plain(self) -> bool:
         """Tells whether a single part stays as it is."""
-        return self.transpose is None and not self.reshapes
+        return self.transpose is None and not self.reshapes and not self.reorders
 
     def with_groups(self, groups: int) -> Transform:
         """Gives the transform with the number of groups filled in."""
@@ -50,6 +54,7 @@ class Transform:
     def describe(self) -> str:
         """Words the transform: ``interleave of 2 groups, transposed``."""
         words = ["concat" if self.join == CONCAT else f"interleave of {self.groups} groups"]
+        words += ["rows in the order of their content"] if self.reorders else []
         words += ["transposed"] if self.transpose is not None else []
         words += ["reshaped"] if self.reshapes else []
         return ", ".join(words)
@@ -62,12 +67,15 @@ class Plan:
     shared: bool = False
     axis: int | None = None
     groups: int = 1
+    order: tuple[int, ...] = ()
     transpose: tuple[int, int] | None = None
     reshape: Shape | None = None
 
     def apply(self, parts: Sequence[Array]) -> Array:
         """Makes the whole of its parts."""
         whole = parts[0] if self.shared or self.axis is None else _joined(parts, self.axis, self.groups)
+        if self.order:
+            whole = np.take(whole, self.order, axis=self.axis)
         if self.transpose is not None:
             whole = np.swapaxes(whole, *self.transpose)
         return whole if self.reshape is None else whole.reshape(self.reshape)
@@ -96,7 +104,10 @@ class Plan:
         elif not self.shared and self.axis is not None:
             rows = np.add.reduce([row for row, _ in parts])
             inner = [column.reshape(shape[1:]) for (_, column), shape in zip(parts, shapes, strict=True)]
-            columns = _joined(inner, self.axis - 1, self.groups).reshape(-1)
+            together = _joined(inner, self.axis - 1, self.groups)
+            columns = (np.take(together, self.order, axis=self.axis - 1) if self.order else together).reshape(-1)
+        if self.order and self.axis == 0:
+            rows = rows[list(self.order)]
         if self.transpose is None:
             return rows, columns
         return (columns, rows) if len(shapes[0]) == 2 else None
@@ -117,7 +128,8 @@ def make_plan(
     after = _after(transform, lasting=lasting)
     groups = int(transform.groups) if transform.join == INTERLEAVE else 1
     if len(shapes) == 1:
-        plans = [replace(after, axis=None)]
+        moved = transform.order and not entering and bool(shapes[0])
+        plans = [replace(after, axis=(0 if lasting else len(shapes[0]) - 1) if moved else None)]
     elif (whole is None and entering) or (whole is not None and all(shape == whole for shape in shapes)):
         plans = [replace(after, shared=True), Plan(shared=True)]
     else:
@@ -126,7 +138,15 @@ def make_plan(
         axes = [first, *(axis for axis in range(dimensions) if axis != first)]
         plans = [replace(after, axis=axis, groups=groups) for axis in (axes if whole is not None else axes[:1])]
         plans += [Plan(shared=True)] if entering else []
-    return next((fitted for plan in plans if (fitted := _fitted(plan, shapes, whole)) is not None), None)
+    found = next((fitted for plan in plans if (fitted := _fitted(plan, shapes, whole)) is not None), None)
+    return _ordered(found, transform.order, shapes) if found is not None and transform.order else found
+
+
+def _ordered(plan: Plan, order: tuple[int, ...], shapes: Sequence[Shape]) -> Plan:
+    """Puts the rows in order where the plan joins along a dimension of that length."""
+    if plan.axis is None or plan.shared or sum(shape[plan.axis] for shape in shapes) != len(order):
+        return plan
+    return replace(plan, order=order, groups=1)
 
 
 def _after(transform: Transform, *, lasting: bool) -> Plan:

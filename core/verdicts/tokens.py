@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TENSOR, ROWS = "tensor", "rows"
 
 #: Least share of the tokens of either side that must be on both.
-LEAST_SHARE = 0.5
+LEAST_SHARE = 0.9
 
 _PROJECTIONS = ("projection_0", "projection_1")
 
@@ -52,7 +52,7 @@ def align_tokens(table: PairTable, open_: NDArray[np.bool_], errors: Errors) -> 
     passing = open_ & table.is_role(Role.INPUT, Role.OUTPUT) & ~table.is_direction(Direction.UPDATE)
     for match in table.matches:
         orders = token_orders(match.candidate), token_orders(match.reference)
-        places = {p for p in orders[0].keys() & orders[1].keys() if not orders[0][p].equals(orders[1][p])}
+        places = {p for p in orders[0].keys() & orders[1].keys() if _differ(orders[0][p], orders[1][p])}
         if not places:
             continue
         for row in np.flatnonzero(passing & (table.rank == match.rank)).tolist():
@@ -64,6 +64,11 @@ def align_tokens(table: PairTable, open_: NDArray[np.bool_], errors: Errors) -> 
                 found.rows[row] = True
                 found.common, found.tokens = found.common + counts[0], found.tokens + counts[1]
     return found
+
+
+def _differ(candidate: TokenOrder, reference: TokenOrder) -> bool:
+    """Tells whether tokens must be aligned; two plain batches of other shapes are two batches, not two layouts."""
+    return (candidate.is_told or reference.is_told) and not candidate.equals(reference)
 
 
 def layout_findings(table: PairTable, declared: tuple[str, str]) -> list[Finding]:

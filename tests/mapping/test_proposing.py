@@ -163,3 +163,26 @@ def test_the_proposed_text_is_a_mapping_file(record, tmp_path):
     file.write_text(text)
     rules = read_mapping(file).rules
     assert len(next(rule for rule in rules if len(rule.candidate) == 3).reference) == 1
+
+
+def test_rows_in_another_order_are_followed(tmp_path):
+    """As of rotary embeddings, whose pairs stand together in one implementation and half a head apart in the other."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(8, 12)
+    order = torch.arange(12).view(2, 2, 3).transpose(1, 2).reshape(-1)
+    other = torch.nn.Linear(8, 12)
+    other.load_state_dict({"weight": layer.weight[order], "bias": layer.bias[order]})
+    x = torch.randn(4, 8)
+    for name, key, model in (("a", "rotated", other), ("b", "halves", layer)):
+        layers: OrderedDict[str, torch.nn.Module] = OrderedDict([(key, model)])
+        model_of_one = torch.nn.Sequential(layers)
+        with msprobe.record(model_of_one, tmp_path / name, what="tensors,statistics"):
+            model_of_one(x).square().sum().backward()
+    _, text = propose_text(tmp_path / "a", tmp_path / "b")
+    assert "combine: {order: content}" in text
+    (tmp_path / "layers.yaml").write_text(text)
+    for given in (None, tmp_path / "layers.yaml"):
+        pairs = msprobe.compare(tmp_path / "a", tmp_path / "b", mapping=given).pairs
+        rows = pairs["candidate_node"] == "rotated"
+        assert set(pairs["verdict"][rows]) <= {"equal", "normal"}
+        assert set(pairs["role"][rows]) >= {"parameter", "output"}
