@@ -55,7 +55,7 @@ def layout_of_spec(spec: Any) -> Layout:
             continue
         if size and type(placement).__name__ in ("Shard", "_StridedShard"):
             layout = layout.shard(axis, placement.dim, coordinate=coordinate, parts=size)
-        elif placement.is_partial():
+        elif placement.is_partial() and "Mask" not in type(placement).__name__:  # rows of other ranks are arbitrary
             layout = layout.partial(axis, str(placement.reduce_op))
         else:
             layout = layout.replicate(axis) if placement.is_replicate() else layout.unknown(axis)

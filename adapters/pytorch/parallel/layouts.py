@@ -260,8 +260,11 @@ class Layouts:
         return {axis for axis in self.axes if axis in self._data or axis == "cp"}
 
     def _of_loss(self, gradient: torch.Tensor, spread: Spread, *, of_parameter: bool) -> torch.Tensor | Placed:
-        """Says by what factor a gradient of this rank's loss differs from one of the whole loss, a mean over ranks."""
-        averaged = {axis for axis, op in self._loss.items() if op == "avg"} & set(self.axes)
+        """Says by what factor a gradient of this rank's loss differs from one of the whole loss.
+
+        That is the mean of those of the ranks unless it was seen to be their sum.
+        """
+        averaged = {axis for axis in self._summed() if self._loss.get(axis, "avg") == "avg"}
         scale = float(self.passes)
         if of_parameter:
             ops = tuple((axis, "avg" if axis in averaged else op) for axis, op in spread.partial)
