@@ -102,12 +102,16 @@ class Flow:
 
 @dataclass(frozen=True)
 class BadCells:
-    """Columns of one step's bad cells, sorted by (rank, micro-step, order of execution), scalars behind the others."""
+    """Columns of one step's bad cells, sorted by rank and order of execution, scalars behind the others.
+
+    ``order`` counts the rank's records in the step: when a cell was recorded, on no clock.
+    """
 
     step: int
     site: Numbers
     rank: Numbers
     micro_step: Numbers
+    order: Numbers
     state: NDArray[np.uint8]
 
     def __len__(self) -> int:
@@ -115,7 +119,7 @@ class BadCells:
 
     def where(self, kept: NDArray[np.bool_]) -> BadCells:
         """Gives the cells that are marked."""
-        columns = {name: getattr(self, name)[kept] for name in ("site", "rank", "micro_step", "state")}
+        columns = {name: getattr(self, name)[kept] for name in ("site", "rank", "micro_step", "order", "state")}
         return replace(self, **columns)
 
     @property
@@ -128,12 +132,14 @@ def read_bad_cells(index: TrendIndex, step: int) -> BadCells:
     """Reads the non-finite cells of a step."""
     files = [tile.file for block in index.blocks_of(np.array([step])) for tile in block.tiles]
     where = "step = ? AND state >= ?"
-    rows = index.store.read(files, "site, rank, micro_step, state", where, [step, int(NON_FINITE)])
-    columns = [rows[name].astype(np.int64) for name in ("site", "rank", "micro_step")]
-    scalar = index.sites["direction"][columns[0]] == SCALAR
-    order = np.lexsort((index.sites.position[columns[0]], columns[2], scalar, columns[1]))
-    site, rank, micro_step = (column[order] for column in columns)
-    return BadCells(step, site, rank, micro_step, rows["state"][order])
+    rows = index.store.read(files, "site, rank, micro_step, seq, state", where, [step, int(NON_FINITE)])
+    site, rank, micro_step, seq = (rows[name].astype(np.int64) for name in ("site", "rank", "micro_step", "seq"))
+    starts = index.store.read(files, "rank, min(seq) AS first", "step = ? GROUP BY rank", [step])
+    first = np.zeros(int(starts["rank"].max(initial=0)) + 1, np.int64)
+    first[starts["rank"]] = starts["first"]
+    order = seq - first[rank]
+    by = np.lexsort((index.sites.position[site], order, rank))
+    return BadCells(step, site[by], rank[by], micro_step[by], order[by], rows["state"][by])
 
 
 @dataclass(frozen=True)

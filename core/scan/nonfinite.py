@@ -75,9 +75,16 @@ def _subject(index: TrendIndex, site: int) -> str:
 
 
 def _without_reason(index: TrendIndex, site: int, reason: Reason) -> str:
+    """Says what is known of a cell whose operands show nothing."""
     role, direction = str(index.sites["role"][site]), str(index.sites["direction"][site])
-    if role == Role.INPUT.value and direction == Direction.FORWARD.value and not reason.operands:
-        return ", and nothing recorded comes before it: look at the data, or at the code around it"
+    entering = role == Role.INPUT.value
+    if entering and direction == Direction.FORWARD.value:
+        owner = str(index.sites["node"][site]).rpartition("/" if "/" in index.sites["node"][site] else ".")[0]
+        if not reason.operands:
+            return ", and nothing recorded comes before it: look at the data, or at the code around it"
+        return f" while what it was computed from is finite: in the own code of {owner or 'the model'}"
+    if entering and direction == Direction.BACKWARD.value and not any(" backward " in text for text in reason.operands):
+        return ": it comes from the loss" + (", while the outputs are finite" if reason.operands_finite else "")
     if role in (Role.PARAMETER.value, Role.BUFFER.value) and direction == Direction.FORWARD.value:
         return ", and no step before it shows how: look at the checkpoint, or record the steps before"
     return " while all that went in is finite" if reason.operands_finite else ""

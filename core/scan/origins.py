@@ -98,8 +98,7 @@ def _origins(flow: Flow, cells: BadCells, links: Links, stages: dict[int, int]) 
     roots = np.flatnonzero(links.roots(len(cells)) & guilty)
     phase = flow.sites["phase"][cells.site[roots]]
     stage = np.array([stages.get(rank, 0) for rank in cells.rank[roots].tolist()], np.int64)
-    position = flow.sites.position[cells.site[roots]]
-    keys = (cells.rank[roots], position, np.where(phase == 1, -stage, stage), phase, cells.micro_step[roots])
+    keys = (cells.rank[roots], cells.order[roots], np.where(phase == 1, -stage, stage), phase, cells.micro_step[roots])
     return roots[np.lexsort(keys)]
 
 

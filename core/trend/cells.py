@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,10 +21,15 @@ Columns = dict[str, "NDArray[Any]"]
 
 #: The columns of a tile, with their types.
 COLUMNS: Mapping[str, str] = {
-    "site": "uint32", "step": "int64", "rank": "int32", "micro_step": "int32", "state": "uint8", "elements": "int64",
+    "site": "uint32", "step": "int64", "rank": "int32", "micro_step": "int32", "seq": "int64", "state": "uint8",
+    "elements": "int64",
     "min": "float64", "max": "float64", "mean": "float64", "mean_abs": "float64", "std": "float64", "norm": "float64",
     "nan": "int64", "pos_inf": "int64", "neg_inf": "int64", "zero": "int64",
 }  # fmt: skip
+
+
+#: The seq of scalars, which have none: behind all tensors of their step.
+BEHIND: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ def cells_of(records: Mapping[str, NDArray[Any]], numbers: RankNumbers) -> Colum
         "step": records["step"],
         "rank": np.full(count, numbers.rank),
         "micro_step": records["micro_step"],
+        "seq": records["seq"],
         "state": record_states(known, elements),
         "elements": elements,
         "std": std,
@@ -82,6 +88,7 @@ def scalar_cells(facts: Iterable[Fact], rank: int, sites: Mapping[str, int]) -> 
     plain = np.where(finite, value, np.nan)
     cells = {
         "site": columns[:, 0], "step": columns[:, 1], "micro_step": columns[:, 2], "rank": np.full(len(value), rank),
+        "seq": np.full(len(value), BEHIND),
         "state": state, "elements": np.ones(len(value)), "min": plain, "max": plain, "mean": plain,
         "mean_abs": np.abs(plain), "std": np.where(finite, 0.0, np.nan), "norm": np.abs(plain),
         "nan": np.isnan(value), "pos_inf": value == np.inf, "neg_inf": value == -np.inf, "zero": value == 0,

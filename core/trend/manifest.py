@@ -16,7 +16,7 @@ INDEX_FOLDER = "index"
 TREND_FOLDER = "trend"
 _FORMAT = "msprobe-index"
 #: Goes up when an index of the version before must be built anew.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MANIFEST = "manifest.json"
 _LOCK = "lock"
 

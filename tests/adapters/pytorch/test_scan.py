@@ -142,6 +142,50 @@ def test_an_optimizer_state_that_breaks_is_named(tmp_path):
     assert found.sentence.startswith("At step 3, rank 0, the optimizer state 2.weight.exp_avg_sq becomes NaN while all")
 
 
+class OwnCode(nn.Module):
+    """Divides by a norm of zero when it is told to, between its modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x, *, zero):
+        h = self.first(x)
+        if zero:
+            h = h * 0
+            h = h / h.norm(dim=-1, keepdim=True)
+        return self.last(h)
+
+
+@pytest.mark.parametrize(
+    ("level", "told"),
+    [
+        (
+            "module",
+            "the input of last (Linear) becomes NaN while what it was computed from is finite: in the own code of",
+        ),
+        ("mix", "the output of /aten.div.Tensor (aten.div.Tensor) becomes NaN: a division by"),
+    ],
+)
+def test_a_division_in_own_code_is_placed_and_at_operator_level_named(tmp_path, level, told):
+    model = OwnCode()
+
+    def loss(step):
+        return model(torch.randn(4, 8), zero=step == 2).square().mean()
+
+    assert told in train(tmp_path / "run", model, loss, steps=4, level=level).sentence
+
+
+def test_a_loss_that_makes_nan_of_finite_outputs_is_blamed(tmp_path):
+    model = nn.Linear(8, 4)
+
+    def loss(step):
+        return (model(torch.randn(4, 8)).abs() * (step != 2)).log().mean()
+
+    found = train(tmp_path / "run", model, loss, steps=4)
+    assert "becomes NaN: it comes from the loss, while the outputs are finite" in found.sentence
+
+
 class Masked(nn.Module):
     """Attention scores with a mask of -Inf, as a module of its own."""
 
