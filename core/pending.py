@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -14,6 +15,9 @@ from msprobe.core.records import HAS, RECORD_COLUMNS, Status, filler
 Array = NDArray[Any]
 Columns = dict[str, Array]
 
+#: Records of earlier batches that are kept: a slow step is written in parts, and shares at its end what backward gave.
+EARLIER = 32_768
+
 #: What a row holds: where the record's numbers will be found is ``slot`` (see ``PendingRecords.add``).
 _ROW = ("step", "micro_step", "site", "form", "status", "has", "tensor", "rows", "slot")
 _WIDTH = len(_ROW)
@@ -23,7 +27,7 @@ _MEASURED_COLUMNS = tuple(c for c in RECORD_COLUMNS if c.wanted_by in ("statisti
 class PendingRecords:
     """Rows of records in order of execution: adding one costs well under a microsecond.
 
-    A record may share the numbers of an earlier one. Those of the batch before are kept for that.
+    A record may share the numbers of an earlier one. Those of the last ``EARLIER`` records are kept for that.
     """
 
     def __init__(self) -> None:
@@ -31,8 +35,7 @@ class PendingRecords:
         self.first = 0
         self.next = 0
         self._rows: list[tuple[int, ...]] = []
-        self._earlier: Columns = {}
-        self._earlier_first = 0
+        self._earlier: deque[tuple[int, Columns]] = deque()
 
     def __len__(self) -> int:
         return self.next - self.first
@@ -40,7 +43,7 @@ class PendingRecords:
     def add(self, row: tuple[int, ...]) -> int:
         """Adds a row (step, micro_step, site, form, status, has, tensor, rows, slot) and gives its number.
 
-        A slot from 0 on is one of the reducer's, -1 none, and -2 - i is row i of the batch before.
+        A slot from 0 on is one of the reducer's, -1 none, and -2 - i is that of record i of an earlier batch.
         """
         self._rows.append(row)
         self.next += 1
@@ -54,11 +57,12 @@ class PendingRecords:
         known: tuple[int, ...]
         if self.first <= seq < self.next:
             known = self._rows[seq - self.first][3:]
-        elif self._earlier and self._earlier_first <= seq < self.first:
-            row = seq - self._earlier_first
-            known = (*(int(self._earlier[name][row]) for name in _ROW[3:-1]), -2 - row)
         else:
-            return None
+            found = next(((seq - first, c) for first, c in self._earlier if 0 <= seq - first < len(c["seq"])), None)
+            if found is None:
+                return None
+            row, columns = found
+            known = (*(int(columns[name][row]) for name in _ROW[3:-1]), -2 - seq)
         _, status, has, *_ = known
         return known if has & wanted == wanted or status != Status.MEASURED else None
 
@@ -76,7 +80,9 @@ class PendingRecords:
         dtypes = {column.name: column.dtype for column in RECORD_COLUMNS}
         columns |= {name: values.astype(dtypes[name]) for name, values in taken.items()}
         columns |= self._numbers(slots, columns["has"], measured or {})
-        self._earlier, self._earlier_first = columns, self.first
+        self._earlier.append((self.first, columns))
+        while len(self._earlier) > 1 and self.next - self._earlier[0][0] > EARLIER:
+            self._earlier.popleft()
         self._rows = []
         self.first = self.next
         return columns
@@ -89,9 +95,17 @@ class PendingRecords:
                 continue
             shape = (len(slots), column.width) if column.width else (len(slots),)
             values = columns[column.name] = np.full(shape, filler(column), column.dtype)
-            here, before = kept & (slots >= 0), kept & (slots <= -2)
+            here = kept & (slots >= 0)
             if here.any():
                 values[here] = measured[column.name][slots[here]]
-            if before.any():
-                values[before] = self._earlier[column.name][-2 - slots[before]]
+            self._take_over(column.name, values, np.where(kept, -2 - slots, -1))
         return columns
+
+    def _take_over(self, name: str, values: Array, seqs: Array) -> None:
+        """Fills in what records of earlier batches have; ``seqs`` are their numbers, below 0 for none."""
+        if not (seqs >= 0).any():
+            return
+        for first, columns in self._earlier:
+            there = (seqs >= first) & (seqs < first + len(columns["seq"]))
+            if there.any():
+                values[there] = columns[name][seqs[there] - first]

@@ -341,6 +341,18 @@ def test_long_step_is_written_in_parts(path, start_recorder, monkeypatch):
     assert rank.complete_steps == (0,)
 
 
+def test_numbers_are_shared_over_many_parts_of_a_step(path, start_recorder, monkeypatch):
+    monkeypatch.setattr(recording, "FLUSH_RECORDS", 3)
+    recorder = start_recorder(path)
+    sites = [place(recorder, f"layers.{i}") for i in range(20)]
+    seqs = [recorder.observe(site, np.full(2, float(i))) for i, site in enumerate(sites)]
+    for site, seq in zip(sites, seqs, strict=True):
+        recorder.observe(site, np.zeros(2), share=seq)
+
+    assert finish(recorder, path).records["max"].tolist() == [*range(20), *range(20)]
+    assert recorder._reducer.num_measured == 20
+
+
 def test_copies_of_tensors_do_not_pile_up_in_a_step(path, start_recorder):
     recorder = start_recorder(path, what="tensors", queue_bytes=4000)
     for i in range(40):
