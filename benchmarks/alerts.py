@@ -223,10 +223,10 @@ def clean(number: int, steps: int) -> Trial:
     return _trial(RECIPES[number % len(RECIPES)], 100 + number, steps, None)
 
 
-def anomalous(number: int) -> Trial:
-    """Trains with an anomaly: kinds and recipes in turn, step and place at random."""
+def anomalous(number: int, on: int | None = None) -> Trial:
+    """Trains with an anomaly: kinds in turn, recipe (but for ``on``), step and place at random."""
     kind = KINDS[number % len(KINDS)]
-    recipe = random.Random(number).choice([r for r in RECIPES if _suits(kind, r)])
+    recipe = RECIPES[on] if on is not None else random.Random(number).choice([r for r in RECIPES if _suits(kind, r)])
     return _trial(recipe, 1000 + number, STEPS, kind)
 
 

@@ -74,6 +74,7 @@ WORK = (
     Work("mix, tensors", {"level": "mix", "what": "tensors"}, _dump("mix", "tensor"), (SMALL,), "6"),
     Work("attached, not recording", {}, None, (SMALL,), "1 +- 0.005", is_idle=True),
     Work("weight gradients only", _ONLY_GRADIENTS, _MONITOR, (SMALL, HUNDRED_MILLION), "1.1 / 1.02"),
+    Work("preset monitor: all kinds, alerts", {"preset": "monitor"}, None, (SMALL, HUNDRED_MILLION), "1.6 / 1.1"),
 )
 
 

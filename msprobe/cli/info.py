@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msprobe.cli.kinds import kind_lines
 from msprobe.cli.layout import aligned, shown_size, shown_spans
 from msprobe.cli.parsing import Parser, UsageError
 
@@ -103,15 +104,22 @@ def _options(config: object) -> str:
     from dataclasses import asdict
 
     from msprobe.core.options import RecordOptions
+    from msprobe.core.presets import PRESETS
 
     if not isinstance(config, dict) or "level" not in config:
         return ""
-    plain = {name: _comparable(value) for name, value in asdict(RecordOptions()).items()}
-    always = f"level={config['level']} what={','.join(sorted(config.get('what', ())))}"
+    preset = str(config.get("preset", ""))
+    base = RecordOptions.create(preset=preset) if preset in PRESETS else RecordOptions()
+    plain = {name: _comparable(value) for name, value in asdict(base).items()}
+    if preset:  # its rules stand there by where they are
+        plain.pop("alerts")
+    always = (
+        f"preset={preset} " if preset else ""
+    ) + f"level={config['level']} what={','.join(sorted(config.get('what', ())))}"
     others = [
         f"{name}={value}"
         for name, value in config.items()
-        if name in plain and name not in ("level", "what") and _comparable(value) != plain[name]
+        if name in plain and name not in ("preset", "level", "what") and _comparable(value) != plain[name]
     ]
     return " ".join([always, *others])
 
@@ -135,28 +143,14 @@ def _record_lines(run: Run) -> Iterator[str]:
     import numpy as np
 
     from msprobe.core.records import Status
-    from msprobe.core.sites import Direction, Role
 
-    counts: dict[tuple[int, int], list[int]] = {}
     unmeasured: dict[str, int] = {}
     for rank in run.ranks:
-        one = run.rank(rank)
-        sites, seen = one.records["site"], np.bincount(one.records["site"], minlength=len(one.sites))
-        codes = one.sites.direction.astype(int) * len(Role) + one.sites.role
-        for code in np.unique(codes[sites]):
-            count = counts.setdefault(divmod(int(code), len(Role)), [0, 0])
-            count[0] += int(np.sum(codes[sites] == code))
-            count[1] += int(np.sum(seen[codes == code] > 0))
-        for status, number in zip(*np.unique(one.records["status"], return_counts=True), strict=True):
+        for status, number in zip(*np.unique(run.rank(rank).records["status"], return_counts=True), strict=True):
             if status != Status.MEASURED:
                 name = Status(int(status)).name.lower().replace("_", " ")
                 unmeasured[name] = unmeasured.get(name, 0) + int(number)
-    rows: list[tuple[str, ...]] = [("KIND", "RECORDS", "SITES")]
-    for (direction, role), (records, sites_seen) in sorted(counts.items()):
-        kind = f"{tuple(Direction)[direction].value} {tuple(Role)[role].value}"
-        rows.append((kind, f"{records:,}", f"{sites_seen:,}"))
-    yield ""
-    yield from ("  " + line for line in aligned(rows, right=(1, 2)))
+    yield from kind_lines(run)
     if unmeasured:
         yield "  without values: " + ", ".join(f"{number:,} {name}" for name, number in unmeasured.items())
 
