@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 class MergedGraph:
     """Nodes, sites, edges, facts and events of several ranks as those of one model."""
 
-    def __init__(self, ranks: Sequence[RankRun], numbers: Sequence[int], meshes: Mapping[int, Mesh]) -> None:
+    def __init__(
+        self, ranks: Sequence[RankRun], numbers: Sequence[int], meshes: Mapping[int, Mesh], virtual: int = 1
+    ) -> None:
         self.ranks = list(ranks)
         #: The global rank of each of ``ranks``.
         self.numbers = tuple(numbers)
         self.meshes = meshes
+        self._virtual = virtual
 
     @cached_property
     def catalogue(self) -> WholeCatalogue:
         """Nodes and sites of the whole model."""
-        return unite(self.ranks, self.numbers, [self.meshes[number] for number in self.numbers])
+        return unite(self.ranks, self.numbers, [self.meshes[number] for number in self.numbers], self._virtual)
 
     @property
     def nodes(self) -> tuple[Node, ...]:

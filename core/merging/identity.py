@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.merging.axes import Nature, nature
-from msprobe.core.merging.numbering import global_numbers
+from msprobe.core.merging.numbering import LocalNumbers, global_numbers
+from msprobe.core.merging.paths import moved, nearest
 from msprobe.core.sites import Direction, Node, NodeKind, Role
 
 if TYPE_CHECKING:
@@ -50,22 +51,23 @@ class RankIdentity:
     nodes: list[Node]
 
 
-def identify(rank: RankRun, mesh: Mesh, renamed: Mapping[str, str]) -> RankIdentity:
+def identify(rank: RankRun, mesh: Mesh, local: LocalNumbers) -> RankIdentity:
     """Gives the nodes of a rank their global names.
 
     Args:
         rank: What the rank recorded.
         mesh: Its coordinate and size along each axis.
-        renamed: Paths that no fact makes global.
+        local: What the numbers themselves tell, where no fact does.
     """
-    told, staged = _facts(rank)
-    renamed = told or renamed
+    renamed, staged = _facts(rank)
+    if not renamed:
+        renamed, staged = dict(local.renamed), {**local.stages, **staged}
     own_stage = mesh["pp"][0] if "pp" in mesh else 0
     paths, stages, nodes = [], [], []
     for node in rank.nodes:
-        prefix = _nearest(node.path, renamed)
-        path = node.path if prefix is None else _moved(node.path, prefix, renamed[prefix])
-        above = _nearest(node.path, staged)
+        prefix = nearest(node.path, renamed)
+        path = node.path if prefix is None else moved(node.path, prefix, renamed[prefix])
+        above = nearest(node.path, staged)
         stages.append(own_stage if above is None else staged[above])
         paths.append(path)
         nodes.append(_renamed(node, path, renamed))
@@ -86,30 +88,11 @@ def _facts(rank: RankRun) -> tuple[dict[str, str], dict[str, int]]:
     return renamed, staged
 
 
-def _nearest(path: str, known: Mapping[str, object]) -> str | None:
-    """Gives the node itself or its nearest container that is known; None where none is."""
-    if not known:
-        return None
-    module, _, _ = path.partition("/")
-    while module not in known:
-        if not module:
-            return None
-        module = module.rpartition(".")[0]
-    return module
-
-
-def _moved(path: str, old: str, new: str) -> str:
-    rest = path[len(old) :] if old else path
-    if not old and rest and not rest.startswith("/") and new:
-        rest = f".{rest}"
-    return f"{new}{rest}" if new or not rest.startswith(".") else rest[1:]
-
-
 def _renamed(node: Node, path: str, renamed: Mapping[str, str]) -> Node:
     parent = node.parent
     if parent is not None:
-        prefix = _nearest(parent, renamed)
-        parent = parent if prefix is None else _moved(parent, prefix, renamed[prefix])
+        prefix = nearest(parent, renamed)
+        parent = parent if prefix is None else moved(parent, prefix, renamed[prefix])
     return Node(path, node.kind, node.class_name, parent, node.api)
 
 
@@ -132,16 +115,17 @@ class WholeCatalogue:
     links: NDArray[np.int64]
 
 
-def unite(ranks: Sequence[RankRun], numbers: Sequence[int], meshes: Sequence[Mesh]) -> WholeCatalogue:
+def unite(ranks: Sequence[RankRun], numbers: Sequence[int], meshes: Sequence[Mesh], virtual: int = 1) -> WholeCatalogue:
     """Puts the catalogues of all ranks into one.
 
     Args:
         ranks: What each rank recorded.
         numbers: The global rank of each.
         meshes: Its coordinate and size along each axis.
+        virtual: How many chunks of the model a pipeline rank holds, where it did not record its stages.
     """
-    local = global_numbers([rank.nodes for rank in ranks], meshes)
-    identities = [identify(rank, mesh, renamed) for rank, mesh, renamed in zip(ranks, meshes, local, strict=True)]
+    local = global_numbers([rank.nodes for rank in ranks], meshes, virtual)
+    identities = [identify(rank, mesh, found) for rank, mesh, found in zip(ranks, meshes, local, strict=True)]
     extents = _extents(ranks, identities)
     builder = _Builder()
     for rank, number, identity in zip(ranks, numbers, identities, strict=True):

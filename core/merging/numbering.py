@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msprobe.core.merging.paths import moved, nearest
 from msprobe.core.sites import Node, NodeKind
 
 if TYPE_CHECKING:
@@ -23,31 +25,54 @@ _EXPERTS = ("experts", "local_experts")
 _Held = dict[str, dict[int, set[int]]]
 
 
-def global_numbers(nodes: Sequence[Sequence[Node]], meshes: Sequence[Mesh]) -> list[dict[str, str]]:
-    """Gives, for each rank, the global paths of modules that it numbers locally.
+@dataclass(frozen=True, slots=True)
+class LocalNumbers:
+    """Global paths of modules that a rank numbers locally, and the stages of its chunks of the model."""
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    stages: Mapping[str, int] = field(default_factory=dict)
+
+
+def global_numbers(nodes: Sequence[Sequence[Node]], meshes: Sequence[Mesh], virtual: int = 1) -> list[LocalNumbers]:
+    """Gives, for each rank, what it numbers locally.
 
     Args:
         nodes: The nodes of each rank.
         meshes: The rank's coordinate and size along each axis.
+        virtual: How many chunks of the model a pipeline rank holds: chunk c of rank r is stage c * ranks + r.
     """
     paths = [[node.path for node in own if node.kind is NodeKind.MODULE] for own in nodes]
-    stages = _offsets(_held(paths, meshes, "pp", of_experts=False))
-    experts = _offsets(_held(paths, meshes, "ep", of_experts=True))
-    return [_renamed(own, mesh, stages, experts) for own, mesh in zip(paths, meshes, strict=True)]
-
-
-def _held(paths: Sequence[Sequence[str]], meshes: Sequence[Mesh], axis: str, *, of_experts: bool) -> _Held:
-    held: _Held = defaultdict(lambda: defaultdict(set))
-    for own, mesh in zip(paths, meshes, strict=True):
-        if axis not in mesh:
-            continue
+    chunks = [_chunks(own, mesh, virtual) for own, mesh in zip(paths, meshes, strict=True)]
+    layers: _Held = defaultdict(lambda: defaultdict(set))
+    experts: _Held = defaultdict(lambda: defaultdict(set))
+    for own, mesh, stages in zip(paths, meshes, chunks, strict=True):
         for path in own:
-            above, _, last = path.rpartition(".")
-            if not last.isdecimal() or _is_experts(above) != of_experts:
+            chunk = nearest(path, stages)
+            above, _, last = (moved(path, chunk, "") if chunk is not None else path).rpartition(".")
+            if not last.isdecimal():
                 continue
-            if of_experts or not any(part.isdecimal() for part in above.split(".")):
-                held[above][mesh[axis][0]].add(int(last))
-    return held
+            if _is_experts(above) and "ep" in mesh:
+                experts[path.rpartition(".")[0]][mesh["ep"][0]].add(int(last))
+            elif chunk is not None and not any(part.isdecimal() for part in above.split(".")):
+                layers[above][stages[chunk]].add(int(last))
+    found = _offsets(layers), _offsets(experts)
+    return [_numbers(own, mesh, stages, *found) for own, mesh, stages in zip(paths, meshes, chunks, strict=True)]
+
+
+def _chunks(paths: Sequence[str], mesh: Mesh, virtual: int) -> dict[str, int]:
+    """Gives the stage of each chunk of the model that a rank holds, by the path of its root."""
+    if "pp" not in mesh:
+        return {}
+    coordinate, size = mesh["pp"]
+    roots = sorted({path.partition(".")[0] for path in paths if path}, key=_natural)
+    if virtual > 1 and len(roots) == virtual:
+        return {root: chunk * size + coordinate for chunk, root in enumerate(roots)}
+    return {"": coordinate}
+
+
+def _natural(name: str) -> tuple[int, str]:
+    digits = "".join(c for c in name if c.isdecimal())
+    return (int(digits) if digits else 0, name)
 
 
 def _is_experts(path: str) -> bool:
@@ -67,23 +92,26 @@ def _offsets(held: _Held) -> dict[str, dict[int, int]]:
     return found
 
 
-def _renamed(
-    paths: Sequence[str], mesh: Mesh, stages: Mapping[str, Mapping[int, int]], experts: Mapping[str, Mapping[int, int]]
-) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _numbers(
+    paths: Sequence[str],
+    mesh: Mesh,
+    chunks: Mapping[str, int],
+    layers: Mapping[str, Mapping[int, int]],
+    experts: Mapping[str, Mapping[int, int]],
+) -> LocalNumbers:
+    renamed = {chunk: "" for chunk in chunks if chunk}
     for path in paths:
+        chunk = nearest(path, chunks)
         above, _, last = path.rpartition(".")
-        for axis, offsets in (("pp", stages), ("ep", experts)):
-            added = offsets.get(above, {}).get(mesh.get(axis, (0, 1))[0], 0)
-            if last.isdecimal() and (added or (axis == "ep" and above in offsets)):
-                found[path] = f"{_moved(above, found)}.{int(last) + added}"
-    return found
-
-
-def _moved(path: str, renamed: Mapping[str, str]) -> str:
-    """Gives the global path of a container: that of the nearest module above it that was renamed, and the rest."""
-    head, rest = path, ""
-    while head and head not in renamed:
-        head, _, last = head.rpartition(".")
-        rest = f".{last}{rest}" if head or last else rest
-    return f"{renamed[head]}{rest}" if head else path
+        if not last.isdecimal():
+            continue
+        added = 0
+        if above in experts:
+            added = experts[above][mesh["ep"][0]]
+        elif chunk is not None:
+            added = layers.get(moved(above, chunk, ""), {}).get(chunks[chunk], 0)
+        container = nearest(above, renamed)
+        home = above if container is None else moved(above, container, renamed[container])
+        if added or above in experts:
+            renamed[path] = f"{home}.{int(last) + added}"
+    return LocalNumbers(renamed, {chunk: stage for chunk, stage in chunks.items() if chunk})

@@ -23,15 +23,21 @@ if TYPE_CHECKING:
 
 #: The order in which ranks are numbered where none is given: the first axis counts fastest, as in Megatron-LM.
 ORDER = ("tp", "cp", "ep", "fsdp", "dp", "pp")
+#: Not an axis of its own: how many chunks of the model each rank along ``pp`` holds.
+VIRTUAL = "vpp"
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Sizes of axes by name, the order in which ranks count (fastest first), and rules by class."""
+    """Sizes of axes by name, the order in which ranks count (fastest first), and rules by class.
+
+    ``virtual`` is the number of chunks of the model that a pipeline rank holds.
+    """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     rules: tuple[LayoutRule, ...] = ()
+    virtual: int = 1
 
     def __post_init__(self) -> None:
         for axis in (*self.sizes, *self.order):
@@ -159,6 +165,9 @@ def of_flags(sizes: Mapping[str, str], order: str = "") -> tuple[Parallel | None
             raise LayoutError("--order says how ranks count along axes; give their sizes too, such as --tp 2.")
         return None, None
     read = {axis: parse_sizes(axis, text) for axis, text in sizes.items()}
+    chunks = read.pop(VIRTUAL, (1, 1))
     counted = parse_order(order)
-    first, second = (Parallel({axis: both[i] for axis, both in read.items()}, counted) for i in range(2))
+    first, second = (
+        Parallel({axis: both[i] for axis, both in read.items()}, counted, virtual=chunks[i]) for i in range(2)
+    )
     return first, second

@@ -46,7 +46,9 @@ class MergedRun:
     @cached_property
     def merged(self) -> MergedRank:
         """All ranks as one."""
-        return MergedRank(self.source, meshes=self.meshes, rules=self._parallel.rules_for)
+        return MergedRank(
+            self.source, meshes=self.meshes, rules=self._parallel.rules_for, virtual=self._parallel.virtual
+        )
 
     def rank(self, rank: int) -> MergedRank:
         """Gives the one rank.

@@ -10,7 +10,7 @@ from typing import Any
 
 from msprobe.core.documents import Document, read_document
 from msprobe.core.errors import ConfigError, LayoutError, MappingError
-from msprobe.core.merging.parallel import Parallel, parse_order
+from msprobe.core.merging.parallel import VIRTUAL, Parallel, parse_order
 from msprobe.core.merging.rules import INPUTS, OUTPUTS, PARAMETERS, LayoutRule
 from msprobe.core.placement import AXES
 from msprobe.core.suggestions import unknown
@@ -47,13 +47,14 @@ def read_section(path: str | Path, *, swap: bool = False) -> tuple[Parallel, Par
 def _side(document: Document, table: Any, keys: Keys) -> Parallel:
     if not isinstance(table, dict):
         raise _wrong(document, keys, "the mesh of a side is a table such as {tp: 2, dp: 4, order: tp-dp}.")
-    _check_keys(document, table, (*AXES, "order"), keys)
+    _check_keys(document, table, (*AXES, VIRTUAL, "order"), keys)
     sizes = {axis: size for axis, size in table.items() if axis != "order"}
     for axis, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise _wrong(document, (*keys, axis), f"the size of axis {axis} is a number of ranks, not {size!r}.")
     try:
-        return Parallel(sizes, parse_order(str(table.get("order", ""))))
+        virtual = sizes.pop(VIRTUAL, 1)
+        return Parallel(sizes, parse_order(str(table.get("order", ""))), virtual=virtual)
     except LayoutError as error:
         raise _wrong(document, (*keys, "order"), str(error)) from None
 

@@ -45,8 +45,9 @@ class MergedRank(MergedGraph):
         *,
         meshes: Mapping[int, Mesh],
         rules: Callable[[WholeCatalogue], Rules] | None = None,
+        virtual: int = 1,
     ) -> None:
-        super().__init__([run.rank(number) for number in run.ranks], run.ranks, meshes)
+        super().__init__([run.rank(number) for number in run.ranks], run.ranks, meshes, virtual)
         self.path = run.path
         self._rules_of = rules
         self._shapes: dict[int, tuple[int, ...]] = {}

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 #: Axes that have an option, and what each is.
 _AXES = {
     "tp": "tensor parallel ranks",
-    "pp": "pipeline stages",
+    "pp": "pipeline ranks",
+    "vpp": "chunks of the model on each pipeline rank",
     "dp": "data parallel ranks; else what the other axes leave",
     "cp": "context parallel ranks",
     "ep": "expert parallel ranks, among the data parallel ones",
@@ -19,7 +20,7 @@ _AXES = {
 
 
 def add_mesh_options(made: Parser, *, sides: bool) -> None:
-    """Adds --tp, --pp, --dp, --cp, --ep and --order; with ``sides`` a size may be given for each side."""
+    """Adds --tp, --pp, --vpp, --dp, --cp, --ep and --order; with ``sides`` a size may be given for each side."""
     group = made.add_argument_group("how the work was spread over ranks (only for runs that did not record it)")
     for axis, meaning in _AXES.items():
         group.add_argument(f"--{axis}", metavar="N[/M]" if sides else "N", help=meaning)

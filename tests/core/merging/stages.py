@@ -102,7 +102,7 @@ def _by_chunk(seen: Sequence[Seen]) -> list[list[Seen]]:
     return [[s for s in seen if s.node.split(".")[0] == chunk] for chunk in ("chunk0", "chunk1")]
 
 
-def write_virtual_stages(path: Any, *, wrong: int = -1, **settings: Any) -> Any:
+def write_virtual_stages(path: Any, *, wrong: int = -1, told: bool = True, **settings: Any) -> Any:
     """Two ranks with two chunks each: rank 0 runs layers 0 and 3, rank 1 layers 1, 2 and 4, 5."""
     (tensors,) = run_layers(wrong)
     chunks = {0: [range(1), range(3, 4)], 1: [range(1, 3), range(4, 6)]}
@@ -118,7 +118,8 @@ def write_virtual_stages(path: Any, *, wrong: int = -1, **settings: Any) -> Any:
             facts += [(root, "stage", 2 * chunk + rank), (root, "path", "")]
             facts += [(name, "path", f"layers.{layers.start + i}") for i, name in enumerate(names)]
         forward = [s for s in seen if s.direction is FORWARD]
-        writer = RankWriter(path, rank, 2, {"pp": (rank, 2)}, facts=tuple(facts), edges=tuple(flow), **settings)
+        more: dict[str, Any] = {"mesh": {"pp": (rank, 2)}, "facts": tuple(facts)} if told else {}
+        writer = RankWriter(path, rank, 2, edges=tuple(flow), **more, **settings)
         backward = [s for chunk in reversed(_by_chunk(seen)) for s in chunk if s.direction is not FORWARD]
         writer.write(forward + backward)
     return path

@@ -51,6 +51,11 @@ def test_virtual_stages_are_put_in_their_order(one, merged, tmp_path):
     assert table["node"][backward].tolist() == [f"layers.{i}" for i in reversed(range(LAYERS))]
 
 
+def test_virtual_stages_that_recorded_nothing_are_told_by_flags(one, tmp_path):
+    many = write_virtual_stages(tmp_path / "many", told=False)
+    assert_clean(msprobe.compare(many, one, parallel={"pp": 2, "vpp": 2}))
+
+
 def test_the_model_is_entered_in_the_first_stage_and_left_in_the_last(merged, tmp_path):
     whole = merged(write_stages(tmp_path, (1, 2, 2, 1)))
     (tensors,) = run_layers()
