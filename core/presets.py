@@ -16,6 +16,7 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
         "parameters": False,
         "buffers": False,
         "trace": False,
+        "vectors": False,
         "optimizer_state": True,
         "updated_parameters": True,
         "updates": True,
