@@ -11,6 +11,7 @@ import numpy as np
 
 from msprobe.core.comparison import Finding
 from msprobe.core.matching.extras import GATHERED
+from msprobe.core.placement import read_layout
 from msprobe.core.records import HAS
 from msprobe.core.sites import Direction, Role
 
@@ -48,17 +49,33 @@ def _pairs(merged: MergedRank) -> list[tuple[str, int, list[int]]]:
         path, _, _, argument, _ = merged.catalogue.sites[int(members.site[whole])]
         step, parameter = int(members.step[whole]), argument.removesuffix(GATHERED)
         known = parameters.get((path, parameter, step))
-        start = int(members.starts[whole])
-        ranks = []
-        for member in range(start, start + int(members.sizes[whole])):
-            rank = merged.ranks[int(members.rank[member])]
-            form, row = merged.local_forms[int(members.form[member])], int(members.row[member])
-            if known is None or form.dtype != known[0] or not int(rank.records["has"][row]) & _CHECKSUMS:
-                continue
-            if int(rank.records["checksum"][row]) != known[1]:
-                ranks.append(merged.numbers[int(members.rank[member])])
+        ranks = _unlike(merged, whole, known) if known is not None else []
         found.append((f"{path}.{parameter}" if path else parameter, step, ranks))
     return found
+
+
+def _unlike(merged: MergedRank, whole: int, known: tuple[str, int]) -> list[int]:
+    """Gives the ranks on which a gathered parameter is not the known one.
+
+    What another axis (tensor parallelism) cuts is the sum over the ranks along that axis.
+    """
+    members = merged.members
+    start = int(members.starts[whole])
+    groups: dict[tuple[int, ...], tuple[dict[str, int], list[int]]] = {}
+    for member in range(start, start + int(members.sizes[whole])):
+        rank, number = merged.ranks[int(members.rank[member])], merged.numbers[int(members.rank[member])]
+        form, row = merged.local_forms[int(members.form[member])], int(members.row[member])
+        if form.dtype != known[0] or not int(rank.records["has"][row]) & _CHECKSUMS:
+            continue
+        layout = read_layout(form.layout)
+        cut = {placement.axis for placement in layout.placements if placement.kind == "shard"} if layout else set()
+        if layout is not None and cut and layout.index != "global":
+            continue
+        place = tuple(at for axis, (at, _) in sorted(merged.meshes[number].items()) if axis not in cut)
+        parts, ranks = groups.setdefault(place, ({}, []))
+        parts[form.layout if cut else ""] = int(rank.records["checksum"][row])
+        ranks.append(number)
+    return sorted(n for parts, ranks in groups.values() if sum(parts.values()) % 2**64 != known[1] for n in ranks)
 
 
 def _is_gathered(merged: MergedRank) -> NDArray[np.bool_]:

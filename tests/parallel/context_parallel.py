@@ -63,6 +63,7 @@ def train_context_parallel(rank: Rank, **settings: Any) -> None:
     options = {"mesh": f"cp={rank.world}", "context_parallel": "zigzag"}
     with rank.record(model, **options) as probe:
         train(model, config, probe, part=zigzag_part, before_step=lambda: average_gradients(rank, model))
+    rank.keep_weights(model)
 
 
 def average_gradients(rank: Rank, model: nn.Module) -> None:

@@ -118,6 +118,7 @@ def train_megatron(rank: Rank, *, sequence: bool = False, says_so: bool = True, 
     layouts = [] if says_so and not sequence else ["tests.parallel.megatron:Layouts"]
     with rank.record(model, mesh=f"tp={rank.world}", layouts=layouts) as probe:
         train(model, config, probe, before_step=lambda: reduce_norms(rank, model))
+    rank.keep_weights(model)
 
 
 def train_megatron_sequence(rank: Rank, **settings: Any) -> None:

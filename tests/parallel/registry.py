@@ -15,6 +15,7 @@ LAYOUTS: dict[str, tuple[int, str]] = {
     "sharded optimizer": (2, "tests.parallel.sharded_optimizer:train_sharded_optimizer"),
     "micro-steps": (2, "tests.parallel.data_parallel:train_by_micro_steps"),
     "micro-steps of four": (4, "tests.parallel.data_parallel:train_by_micro_steps"),
+    "tp2 fsdp2": (4, "tests.parallel.tensor_parallel:train_sharded_tensor_parallel"),
     "megatron tp2": (2, "tests.parallel.megatron:train_megatron"),
     "megatron tp2 sp": (2, "tests.parallel.megatron:train_megatron_sequence"),
     "silent tp2": (2, "tests.parallel.megatron:train_silent_layers"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -44,10 +45,25 @@ def train_tensor_parallel(rank: Rank, *, sequence_parallel: bool = False, **sett
         seed_fault(rank, model)
     with rank.record(model) as probe:
         train(model, config, probe, seed=rank.rank if rank.fault == "seed by rank" else 0)
+    rank.keep_weights(model)
 
 
 def train_sequence_parallel(rank: Rank, **settings: Any) -> None:
     train_tensor_parallel(rank, sequence_parallel=True, **settings)
+
+
+def train_sharded_tensor_parallel(rank: Rank, **settings: Any) -> None:
+    """Two ranks of tensor parallelism, times two between which parameters are sharded and samples divided."""
+    config = Config(**settings)
+    model = make_model(config)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_shard", "tp"))
+    parallelize_module(model, mesh["tp"], tensor_plan(config))
+    for layer in model.layers.values():
+        fully_shard(layer, mesh=mesh["dp_shard"])
+    fully_shard(model, mesh=mesh["dp_shard"])
+    part = mesh.get_local_rank("dp_shard")
+    with rank.record(model) as probe:
+        train(model, config, probe, part=lambda whole: whole.chunk(2, 0)[part])
 
 
 def tensor_plan(config: Config) -> dict[str, Any]:

@@ -72,14 +72,22 @@ class SpreadTracker:
         for tensor in operands:
             if is_dtensor(tensor):
                 self._tell_local(tensor)
-        namespace, _, name = func._schema.name.partition("::")
-        if namespace in _FUNCTIONAL:
+        schema = getattr(func, "_schema", None)
+        namespace, _, name = schema.name.partition("::") if schema is not None else ("", "", "")
+        if schema is None:  # a higher-order operator
+            self._lose(operands, outputs)
+        elif namespace in _FUNCTIONAL:
             self._functional(name, args, outputs)
         elif namespace == "c10d":
             self._collective(name, args)
         else:
             call = Call(f"{name}.{func._overloadname}", args, kwargs, self._spread, outputs)
             self._operator(func, name, call, operands)
+
+    def _lose(self, operands: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        axes = {axis for tensor in operands for axis in self._spread(tensor).axes}
+        for output in outputs:
+            self.tell(output, whole(tuple(output.shape)).with_unknown(axes))
 
     def clear(self) -> None:
         """Forgets everything, at the end of the step."""

@@ -199,3 +199,22 @@ GRADIENTS: dict[str, tuple[Any, ...]] = {
 def test_gradients_are_told_truly(name):
     function, wholes, cut, expected = GRADIENTS[name]
     assert _check(function, wholes, cut, gradients=True) == expected
+
+
+def test_a_higher_order_operator_tells_nothing_of_the_axes_of_its_operands():
+    tracker = SpreadTracker(Mesh.of_grid(SIZES, 0))
+    x, y = torch.ones(3, 4), torch.ones(3, 4)
+    tracker.tell(x, of_layout(Layout.whole((6, 4)).shard("tp", 0, coordinate=0, parts=2)))
+    tracker.ran(torch.ops.higher_order.cond, (x,), {}, y)
+    spread = tracker.look(y)
+    assert spread is not None
+    assert spread.unknown == {"tp"}
+
+
+def test_what_is_overwritten_is_as_the_source_is():
+    tracker = SpreadTracker(Mesh.of_grid(SIZES, 0))
+    x, buffer = torch.ones(3, 4), torch.zeros(3, 4)
+    tracker.tell(buffer, of_layout(Layout.whole((3, 4)).partial("tp")))
+    with _Following(tracker):
+        buffer.copy_(x)
+    assert tracker.look(buffer) is None
