@@ -56,6 +56,7 @@ class DataParallel:
 
     places: tuple[Place, ...] = ()
     divisor: float = 1.0
+    _layouts: dict[Any, Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -69,26 +70,28 @@ class DataParallel:
 
     def replicated(self, part: torch.Tensor | Placed) -> torch.Tensor | Placed:
         """Says that the ranks hold the same, as far as the layout does not say otherwise."""
-        return self._extended(part, lambda layout, axis: layout.replicate(axis))
+        return self._extended(part, partial=False)
 
     def unreduced(self, part: torch.Tensor | Placed) -> torch.Tensor | Placed:
         """Says that the whole is the sum over ranks, divided by the divisor."""
-        summed = self._extended(part, lambda layout, axis: layout.partial(axis))
-        if not isinstance(summed, Placed) or self.divisor == 1.0:
-            return summed
-        return replace(summed, layout=replace(summed.layout, scale=summed.layout.scale * self.divisor))
+        return self._extended(part, partial=True)
 
-    def _extended(self, part: torch.Tensor | Placed, add: Callable[[Layout, str], Layout]) -> torch.Tensor | Placed:
-        part = local_of(part)
-        axes = [place.axis for place in self.places if place.size > 1]
-        if not axes:
+    def _extended(self, part: torch.Tensor | Placed, *, partial: bool) -> torch.Tensor | Placed:
+        if not any(place.size > 1 for place in self.places):
             return part
-        known = part if isinstance(part, Placed) else Placed(part, Layout.whole(part.shape))
-        layout = known.layout
-        for axis in axes:
-            if layout.placement(axis) is None:
-                layout = add(layout, axis)
-        return replace(known, layout=layout)
+        part = local_of(part)
+        known = part.layout if isinstance(part, Placed) else part.shape
+        layout = self._layouts.get((known, partial))
+        if layout is None:
+            whole = known if isinstance(known, Layout) else Layout.whole(known)
+            layout = self._layouts[known, partial] = self._layout(whole, partial=partial)
+        return replace(part, layout=layout) if isinstance(part, Placed) else Placed(part, layout)
+
+    def _layout(self, layout: Layout, *, partial: bool) -> Layout:
+        for place in self.places:
+            if place.size > 1 and layout.placement(place.axis) is None:
+                layout = layout.partial(place.axis) if partial else layout.replicate(place.axis)
+        return replace(layout, scale=layout.scale * self.divisor) if partial else layout
 
 
 class Holding(Protocol):
