@@ -6,11 +6,11 @@ by one block, whatever the length of the run. A restart that supersedes steps th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from msprobe.core.run.batch import Fact
     from msprobe.core.run.reader import Run
     from msprobe.core.run.record_stream import RecordStream
+    from msprobe.core.sites import Form
 
 #: Rows that a block is closed at; a single step may hold more.
 BLOCK_ROWS = 2_000_000
 #: Rows that a block of one rank is closed at: so a step's slice reads few rows.
 _BLOCK_ROWS_OF_A_TILE = 500_000
-RANKS_OF_A_TILE = 32
+RANKS_OF_A_TILE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class _Source:
     """What is new of one rank."""
 
     numbers: RankNumbers
+    forms: tuple[Form, ...]
     stream: RecordStream
     fresh: NDArray[np.bool_]
     scalars: Columns
@@ -59,6 +61,7 @@ class Compactor:
         self._manifest = manifest if manifest.started == run.started else Manifest(manifest.generation)
         self._numbering = SiteNumbering()
         self._sources: dict[int, _Source] = {}
+        self._formed = np.zeros(0, bool)
         self._counter = 0
         self._connection = duckdb.connect()
         self._connection.execute("SET preserve_insertion_order = true")
@@ -113,31 +116,28 @@ class Compactor:
         numbers = RankNumbers.of(number, sites, rank.forms)
         every = [fact for fact in rank.facts if is_scalar(fact)]
         scalars = self._scalars(every[self._manifest.facts.get(str(number), 0) :], number)
-        self._sources[number] = _Source(numbers, stream, fresh, scalars)
-        if fresh.any():
-            self._note_forms(rank, stream, fresh, sites)
+        self._sources[number] = _Source(numbers, rank.forms, stream, fresh, scalars)
         return len(every)
 
     def _scalars(self, facts: list[Fact], rank: int) -> Columns:
         names = {fact.name: self._numbering.add_scalar(fact.name) for fact in facts}
         return scalar_cells(facts, rank, names)
 
-    def _note_forms(
-        self, rank: RankRun, stream: RecordStream, fresh: NDArray[np.bool_], sites: NDArray[np.int64]
-    ) -> None:
-        """Notes format and shape of sites, from the first new batch."""
-        if all(self._numbering.columns["dtype"][site] for site in sites.tolist()):
+    def _note_forms(self, source: _Source, records: Mapping[str, NDArray[Any]], cells: Columns) -> None:
+        """Notes format and shape of sites that have none yet, or one without elements."""
+        rows = np.flatnonzero(~self._formed[cells["site"]])
+        if not len(rows):
             return
-        first = np.zeros(len(fresh), bool)
-        first[np.flatnonzero(fresh)[:1]] = True
-        for records in stream.read(first):
-            forms = [rank.forms[form] for form in records["form"].tolist()]
-            shapes = ["x".join(map(str, form.shape)) for form in forms]
-            self._numbering.seen_form(sites[records["site"]], [form.dtype for form in forms], shapes)
+        sites, first = np.unique(cells["site"][rows], return_index=True)
+        chosen = rows[first]
+        forms = [source.forms[form] for form in records["form"][chosen].tolist()]
+        self._numbering.note_forms(sites.tolist(), forms)
+        self._formed[sites] = cells["elements"][chosen] > 0
 
     def _write_blocks(self) -> None:
         """Rewrites blocks that grow and adds new ones; one block is read while another is written."""
         plans = self._plans()
+        self._formed = self._numbering.formed()
         blocks = {block.first: block for block in self._manifest.blocks}
         with ThreadPoolExecutor(1) as pool:
             writing: Future[Block] | None = None
@@ -187,6 +187,7 @@ class Compactor:
             steps = source.stream.batches[:, 1]
             for records in source.stream.read(source.fresh & (steps >= first) & (steps <= last)):
                 parts.append(cells_of(records, source.numbers))
+                self._note_forms(source, records, parts[-1])
             inside = (source.scalars["step"] >= first) & (source.scalars["step"] <= last)
             if inside.any():
                 parts.append({name: column[inside] for name, column in source.scalars.items()})

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from msprobe.core.run.reader import RankRun
+    from msprobe.core.sites import Form
 
 Key = tuple[str, str, str, str, int]
 
@@ -132,11 +133,15 @@ class SiteNumbering:
             self._append(key, {"class_name": "", "node_kind": "", "parameter_kind": "", **tags, "local": len(self)})
         return self._numbers[key]
 
-    def seen_form(self, sites: NDArray[np.int64], dtypes: list[str], shapes: list[str]) -> None:
-        """Notes format and shape of sites that have none yet."""
-        for site, dtype, shape in zip(sites.tolist(), dtypes, shapes, strict=True):
-            if not self.columns["dtype"][site]:
-                self.columns["dtype"][site], self.columns["shape"][site] = dtype, shape
+    def note_forms(self, sites: list[int], forms: list[Form]) -> None:
+        """Notes format and shape of sites."""
+        for site, form in zip(sites, forms, strict=True):
+            self.columns["dtype"][site], self.columns["shape"][site] = form.dtype, "x".join(map(str, form.shape))
+
+    def formed(self) -> NDArray[np.bool_]:
+        """Marks the sites whose form is known, and is not that of a tensor without elements."""
+        columns = zip(self.columns["dtype"], self.columns["shape"], strict=True)
+        return np.array([bool(dtype) and "0" not in shape.split("x") for dtype, shape in columns], bool)
 
     def _number(self, rank: RankRun, stage: int) -> NDArray[np.int64]:
         sites, nodes = rank.sites, rank.nodes
