@@ -69,14 +69,22 @@ class MergedGraph:
             role=np.array([key[2] for key in keys], dtype=np.uint8),
             argument=argument,
             call=np.array([key[4] for key in keys], dtype=np.int32),
-            stack=np.full(len(keys), -1, dtype=np.int32),
+            stack=np.array([self._stack_numbers.get(stack, -1) for stack in self.catalogue.stacks], dtype=np.int32),
             node_paths=self.node_paths,
         )
 
-    @property
+    @cached_property
+    def _stack_numbers(self) -> dict[tuple[int, int], int]:
+        found: dict[tuple[int, int], int] = {}
+        for stack in self.catalogue.stacks:
+            if stack[1] >= 0:
+                found.setdefault(stack, len(found))
+        return found
+
+    @cached_property
     def stacks(self) -> list[tuple[str, ...]]:
-        """The call stacks; each rank keeps its own."""
-        return []
+        """The call stacks by number, innermost frame last; of a site that several ranks have, the lowest rank's."""
+        return [self.ranks[position].stacks[stack] for position, stack in self._stack_numbers]
 
     @cached_property
     def _edge_table(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

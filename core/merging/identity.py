@@ -101,12 +101,13 @@ class WholeCatalogue:
     """Nodes and sites of the whole model, and the number that each rank's nodes and sites have in it.
 
     ``sites`` are keys, ``boundary`` marks those at a boundary between stages: no record is one of theirs. ``present``
-    gives for each node the ranks that have it, ``links`` pairs of sites between which a stage hands over.
+    gives for each node the ranks that have it, ``stacks`` for each site a rank (position) and the number of the call
+    stack there (-1: none), ``links`` pairs of sites between which a stage hands over.
     """
 
     nodes: list[Node]
     sites: list[SiteKey]
-    stacks: list[int]
+    stacks: list[tuple[int, int]]
     site_numbers: list[NDArray[np.int64]]
     node_numbers: list[NDArray[np.int64]]
     boundary: NDArray[np.bool_]
@@ -154,7 +155,7 @@ class _Builder:
         self.site_of: dict[SiteKey, int] = {}
         self.nodes: list[Node] = []
         self.present: list[set[int]] = []
-        self.stacks: list[int] = []
+        self.stacks: list[tuple[int, int]] = []
         self.stages: list[int] = []
         self.boundary: list[bool] = []
         self.site_numbers: list[NDArray[np.int64]] = []
@@ -176,7 +177,7 @@ class _Builder:
             if away:
                 key = (path, direction, role, f"{argument}{BOUNDARY}{stage}", call)
             hidden = away or rank.nodes[node].kind is NodeKind.COLLECTIVE
-            found[local] = self._site(key, stack, stage, away=hidden)
+            found[local] = self._site(key, (len(self.site_numbers), stack), stage, away=hidden)
             if extent is not None and role in _CALLED:
                 self.handed.setdefault((path, direction, role, argument, call), {})[stage] = int(found[local])
         self.site_numbers.append(found)
@@ -189,7 +190,7 @@ class _Builder:
         self.present[number].add(rank)
         return number
 
-    def _site(self, key: SiteKey, stack: int, stage: int, *, away: bool) -> int:
+    def _site(self, key: SiteKey, stack: tuple[int, int], stage: int, *, away: bool) -> int:
         number = self.site_of.setdefault(key, len(self.stacks))
         if number == len(self.stacks):
             self.stacks.append(stack)

@@ -93,11 +93,12 @@ def _header(run: MergedRun) -> RunHeader:
 def _add_catalogue(batch: Batch, merged: MergedRank) -> None:
     sites, kinds = merged.sites, tuple(EdgeSource)
     directions, roles = tuple(Direction), tuple(Role)
-    columns = (sites.node, sites.direction, sites.role, sites.argument, sites.call)
+    columns = (sites.node, sites.direction, sites.role, sites.argument, sites.call, sites.stack)
+    batch.stacks = merged.stacks
     batch.nodes = list(merged.nodes)
     batch.sites = [
-        SiteRow(node, directions[direction], roles[role], argument, call)
-        for node, direction, role, argument, call in zip(*(column.tolist() for column in columns), strict=True)
+        SiteRow(node, directions[direction], roles[role], argument, call, stack)
+        for node, direction, role, argument, call, stack in zip(*(column.tolist() for column in columns), strict=True)
     ]
     batch.forms = list(merged.forms)
     batch.edges = [

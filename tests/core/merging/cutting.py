@@ -85,7 +85,8 @@ class RankWriter:
                 self._node(batch, nodes, s)
                 if s.site not in sites:
                     sites[s.site] = len(sites)
-                    batch.sites.append(SiteRow(nodes[s.node], s.direction, s.role, s.argument, 0))
+                    batch.stacks.append((f"rank {self.rank}", s.node))
+                    batch.sites.append(SiteRow(nodes[s.node], s.direction, s.role, s.argument, 0, sites[s.site]))
                 layout = s.layout.to_json() if s.layout is not None else ""
                 form = Form(_FORMATS[str(s.values.dtype)], s.values.shape, "dense", layout)
                 if form not in forms:

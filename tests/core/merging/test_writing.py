@@ -66,6 +66,18 @@ def test_a_written_run_says_what_each_record_was_made_from(tmp_path):
     assert told["a", "backward gradient weight"] == "sum of ranks 0, 1, 2, 3"
 
 
+def test_sites_keep_their_call_stacks(tmp_path):
+    many = write_stages(tmp_path / "many", (3, 3))
+    main(["merge", str(many), "--out", str(tmp_path / "merged")])
+    rank = open_run(tmp_path / "merged").rank(0)
+    sites = rank.sites
+    told = {
+        rank.nodes[sites.node[i]].path: rank.stacks[sites.stack[i]] for i in range(len(sites)) if sites.stack[i] >= 0
+    }
+    assert told["layers.1"] == ("rank 0", "layers.1")
+    assert told["layers.4"] == ("rank 1", "layers.1")  # which the rank called so
+
+
 def test_stages_are_written_as_one_model(tmp_path):
     many, one = write_stages(tmp_path / "many", (1, 2, 2, 1)), write_whole(tmp_path / "one")
     assert main(["merge", str(many), "--out", str(tmp_path / "merged")]) == 0
