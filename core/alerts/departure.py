@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from msprobe.core.alerts.view import Mask, StepView
 
 #: By which factor an activation may grow over some hundred steps.
-DRIFT: Final = 16.0
+DRIFT: Final = 32.0
 
 
 class Departure:
