@@ -104,7 +104,7 @@ class Translation:
 class Mapping:
     """The rules of one mapping file, ready to translate paths of the candidate."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- one for each part of the file
         self,
         rules: Iterable[Rule],
         source: str,
@@ -113,6 +113,7 @@ class Mapping:
         aparts: Iterable[Apart] = (),
         tokens: tuple[str, str] = ("", ""),
         ready: Iterable[Mapping] = (),
+        automatic: bool = True,
     ) -> None:
         self.source = source
         self.rules = tuple(rules)
@@ -122,6 +123,8 @@ class Mapping:
         self.tokens = tokens
         #: Further mappings, of which the best is followed where nothing surer speaks.
         self.ready = tuple(ready)
+        #: Whether content, shapes and structure pair what the rules and equal names leave.
+        self.automatic = automatic
         #: Written for a family of models: only rules that fit are followed, in the direction that fits.
         self.is_ready = False
         self._exact: dict[str, list[Rule]] = {}
@@ -147,7 +150,9 @@ class Mapping:
         return self._with(ready=ready)
 
     def _with(self, **changes: Any) -> Mapping:
-        kept = {name: getattr(self, name) for name in ("rules", "class_rules", "aparts", "tokens", "ready")}
+        kept = {
+            name: getattr(self, name) for name in ("rules", "class_rules", "aparts", "tokens", "ready", "automatic")
+        }
         made = Mapping(source=self.source, **{**kept, **changes})
         made.is_ready = self.is_ready
         return made

@@ -17,7 +17,8 @@ from msprobe.core.matching.transforms import CONCAT, INTERLEAVE, Transform
 
 Keys = tuple["str | int", ...]
 
-_TOP_KEYS = {"version", "candidate", "reference", "rules", "tokens", "parallel"}  # parallel: core.merging.section
+#: ``parallel`` is read by core.merging.section.
+_TOP_KEYS = {"version", "candidate", "reference", "rules", "tokens", "parallel", "automatic"}
 _SIDE_KEYS = {"framework", "model"}
 _RULE_KEYS = {"candidate", "reference", "combine", "class", "children", "ignore", "apart", "confidence"}
 _COMBINE_KEYS = {"concat", "split", "interleave", "order", "transpose", "reshape", "of"}
@@ -79,7 +80,8 @@ class _Reader:
         by_class = [rule for rule in made if isinstance(rule, ClassRule)]
         aparts = [rule for rule in made if isinstance(rule, Apart)]
         source, tokens = str(self._document.path), self._tokens(content)
-        return Mapping(plain, source, class_rules=by_class, aparts=aparts, tokens=tokens)
+        automatic = self._automatic(content)
+        return Mapping(plain, source, class_rules=by_class, aparts=aparts, tokens=tokens, automatic=automatic)
 
     def _wrong(self, keys: Keys, text: str) -> MappingError:
         return MappingError(f"{self._document.where(*keys)}: {text}")
@@ -106,6 +108,12 @@ class _Reader:
             if layout not in _TOKEN_LAYOUTS:
                 raise self._wrong(("tokens", side), f"tokens lie {_words(_TOKEN_LAYOUTS)}, not {layout!r}.")
         return tokens.get("candidate", ""), tokens.get("reference", "")
+
+    def _automatic(self, content: dict[Any, Any]) -> bool:
+        value = content.get("automatic", True)
+        if not isinstance(value, bool):
+            raise self._wrong(("automatic",), f"'automatic' is true or false, not {value!r}.")
+        return value
 
     # -- rules
 

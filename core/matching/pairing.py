@@ -43,7 +43,8 @@ def find_pairs(candidate: RankView, reference: RankView, mapping: Mapping | None
     In order: the mapping; equal names; names without wrapper segments; equal parameters, also fused, transposed or
     interleaved ones; the best of the ready mappings; shapes of parameters and order of execution; containers by what
     they hold; names, then class and order inside paired parents. Equal names go before equal content: weights that
-    were loaded into the wrong layer are a fault to be found, not a renaming to be followed.
+    were loaded into the wrong layer are a fault to be found, not a renaming to be followed. A mapping that is not
+    ``automatic`` leaves it at its rules and names.
 
     Raises:
         MappingError: A rule of the mapping does not fit the runs.
@@ -51,6 +52,11 @@ def find_pairs(candidate: RankView, reference: RankView, mapping: Mapping | None
     matcher = Matcher(candidate.nodes, reference.nodes)
     if mapping is not None:
         apply_rules(matcher, named(mapping, candidate.nodes, reference.nodes) if mapping.is_ready else mapping)
+    if mapping is not None and not mapping.automatic:
+        matcher.by_names()
+        matcher.operators_of_paired_modules()
+        join_operators(matcher)
+        return matcher.pairs
     sides = (candidate, reference)
     parameters = (parameters_of(candidate), parameters_of(reference))
     matcher.by_names(_Doubt(matcher, parameters).of)

@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
 
 _DESCRIPTION = """\
-Show two runs side by side in the browser: the verdict, all layers in one look, both models as one graph coloured by
-verdict, and the trends of every number over steps, ranks and modules. One run alone shows its trends.
+Show two runs side by side in the browser: the verdict, all layers in one look, both models as one graph coloured
+by verdict, and the trends of every number over steps, ranks and modules. One run alone shows its trends.
 Serves on this machine only, to whoever has the address it prints, until Ctrl-C."""
 
 _EXAMPLES = """\
-  msprobe view runs/npu runs/gpu --open                  # compare, then open the browser
-  msprobe view runs/a                                    # one run: its trends over steps, ranks and modules
-  msprobe view report                                    # a comparison saved by msprobe compare --out report
-  msprobe view runs/a runs/b --save layers.yaml          # match nodes by hand, save, reuse with --mapping
-  msprobe view runs/a runs/b --export report.html        # one file to send to somebody; nothing is served
+  msprobe view runs/npu runs/gpu --open              # compare, then open the browser
+  msprobe view runs/a                                # one run: its trends over steps, ranks and modules
+  msprobe view report                                # saved by msprobe compare --out report
+  msprobe view runs/a runs/b --save layers.yaml      # match nodes by hand, save, reuse with --mapping
+  msprobe view runs/a runs/b --export report.html    # one file to send to somebody; nothing is served
 
-over ssh, forward the port:  ssh -L 8000:127.0.0.1:8000 HOST, and there: msprobe view ... --port 8000
+over ssh, forward the port:
+  ssh -L 8000:127.0.0.1:8000 HOST      and there:  msprobe view ... --port 8000
 """
 
 #: The plugin that shows the pages.

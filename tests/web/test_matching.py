@@ -56,8 +56,9 @@ def record(path: Path, *, fused: bool) -> Path:
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[tuple[Served, Path, Path, Path]]:
     candidate, reference = record(tmp_path / "vllm", fused=True), record(tmp_path / "trainer", fused=False)
-    saved = tmp_path / "layers.yaml"
-    server = serve(candidate, reference, "--save", saved)
+    saved, start = tmp_path / "layers.yaml", tmp_path / "start.yaml"
+    start.write_text("version: 1\nautomatic: false\nrules: []\n")  # else the contents would pair what is fused
+    server = serve(candidate, reference, "--mapping", start, "--save", saved)
     yield server, candidate, reference, saved
     server.stop()
 

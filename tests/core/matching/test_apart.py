@@ -49,6 +49,13 @@ def test_read_the_other_way_round(tmp_path: Path) -> None:
     assert partners(tmp_path, rules, swap=True)["head"] == "layers.1.up"
 
 
+def test_automatic_is_true_or_false(tmp_path: Path) -> None:
+    file = tmp_path / "layers.yaml"
+    file.write_text("version: 1\nautomatic: maybe\nrules: []\n")
+    with pytest.raises(MappingError, match=r"layers\.yaml:2.*true or false"):
+        read_mapping(file)
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
