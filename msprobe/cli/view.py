@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from msprobe.core.comparison import Comparison
 
 _DESCRIPTION = """\
-Show two runs side by side in the browser: the verdict, all layers in one look, both models as one graph coloured
-by verdict, and the trends of every number over steps, ranks and modules. One run alone shows its trends.
-Serves on this machine only, to whoever has the address it prints, until Ctrl-C."""
+Show two runs side by side in the browser: the verdict, all layers in one look, both models as one graph
+coloured by verdict, and the trends of every number over steps, ranks and modules. One run alone shows its
+trends. Serves on this machine only, to whoever has the address it prints, until Ctrl-C."""
 
 _EXAMPLES = """\
   msprobe view runs/npu runs/gpu --open              # compare, then open the browser
