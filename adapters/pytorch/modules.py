@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from msprobe.adapters.pytorch.gradients import Gradients
     from msprobe.adapters.pytorch.guard import Failures
     from msprobe.adapters.pytorch.observing import Observer
-    from msprobe.adapters.pytorch.parallel.pipeline import StageCall
     from msprobe.adapters.pytorch.parameters import Parameters
     from msprobe.core.options import RecordOptions
 
@@ -84,6 +83,8 @@ class ModuleWatcher:
         self._modules: dict[int, torch.nn.Module] = {}
         self._numbers = count()
         self._handles: list[Any] = []
+        #: How often hooks were put in place: whoever asks modules something may remember the answer till then.
+        self.attachments = 0
         self._layout: list[tuple[str, int, bool, bool]] = []
         self._frames = threading.local()
         self._calls: Counter[tuple[int, Direction, int]] = Counter()
@@ -133,6 +134,7 @@ class ModuleWatcher:
             return False
         self.detach()
         self._layout = layout
+        self.attachments += 1
         self._has_compiled = has_compiled(list(self._roots.values()))
         self._declare(found)
         for watched, module in self.pairs():
@@ -275,7 +277,9 @@ class ModuleWatcher:
         if not self.on_outermost(watched):
             return False
         if stage is not None:
-            self._note_stage(watched, stage)
+            stage.note(self._recorder, watched)
+            if self._observer.layouts is not None:
+                self._observer.layouts.passes = stage.micro_batches
         if self._leader is None:
             self._leader = watched
         elif self._leader is watched:
@@ -285,15 +289,6 @@ class ModuleWatcher:
                 self._calls.clear()
         self._parameters.watch_gradients(self.pairs())
         return True
-
-    def _note_stage(self, watched: WatchedModule, stage: StageCall) -> None:
-        """Notes which part of the model this is."""
-        self._recorder.fact(watched.node, "parallel", "stage", stage.stage)
-        self._recorder.fact(watched.node, "parallel", "stages", stage.stages)
-        if self._observer.layouts is not None:
-            self._observer.layouts.passes = stage.micro_batches
-        if watched.path:
-            self._recorder.fact(watched.node, "parallel", "path", "")
 
     def _after_outermost(self, frame: Frame) -> None:
         """Records parameters of modules that are not called themselves, such as a projection used functionally."""

@@ -23,6 +23,7 @@ from msprobe.adapters.pytorch.modules import ModuleWatcher
 from msprobe.adapters.pytorch.observing import Observer
 from msprobe.adapters.pytorch.optimizers import OptimizerSteps, parameter_ids, settings_of
 from msprobe.adapters.pytorch.parallel.layouts import Told, layouts_on, mesh_of
+from msprobe.adapters.pytorch.parallel.mesh import rank_and_world
 from msprobe.adapters.pytorch.parallel.pipeline import named_models
 from msprobe.adapters.pytorch.parameters import Parameters
 from msprobe.adapters.pytorch.perturb import Perturbation
@@ -82,6 +83,8 @@ class Session:
         self._touched = False
         self._optimizer_steps = 0
         self._traced = False
+        #: The number of ranks for which layouts were looked for.
+        self._known_world = 1
         self._mode: TorchDispatchMode | None = None
         self._steering.recorder = self.recorder
         self._build()
@@ -301,12 +304,13 @@ class Session:
     @guarded
     def _find_layouts(self) -> None:
         """Learns how the model is spread over ranks, before the first forward of a step."""
-        observer = self._observer
-        if observer.layouts is None:
+        observer, (_, world) = self._observer, rank_and_world()
+        if observer.layouts is None and world != self._known_world:
+            self._known_world = world
             mesh = mesh_of(self.models.values(), self.options.mesh, self._holdings)
             observer.layouts = layouts_on(mesh, self.recorder, self._holdings, self._told)
         if observer.layouts is not None:
-            observer.layouts.begin_step(self._modules.pairs(), observer.tracer)
+            observer.layouts.begin_step(self._modules, observer.tracer)
         if self._ops is not None:
             self._ops.layouts = observer.layouts
 

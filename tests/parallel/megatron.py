@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -115,10 +117,25 @@ def train_megatron(rank: Rank, *, sequence: bool = False, says_so: bool = True, 
         model.norm = norm
         for name, parameter in model.named_parameters():
             parameter.sequence_parallel = "norm" in name
-    layouts = [] if says_so and not sequence else ["tests.parallel.megatron:Layouts"]
-    with rank.record(model, mesh=f"tp={rank.world}", layouts=layouts) as probe:
+    options: dict[str, Any] = {} if says_so and not sequence else {"layouts": ["tests.parallel.megatron:Layouts"]}
+    if says_so:
+        _stand_in_for_megatron(rank)
+    else:
+        options["mesh"] = f"tp={rank.world}"
+    with rank.record(model, **options) as probe:
         train(model, config, probe, before_step=lambda: reduce_norms(rank, model))
     rank.keep_weights(model)
+
+
+def _stand_in_for_megatron(rank: Rank) -> None:
+    """Answers the questions of a program that runs under Megatron-LM, which is not installed here."""
+    state: Any = ModuleType("megatron.core.parallel_state")
+    state.model_parallel_is_initialized = lambda: True
+    state.get_tensor_model_parallel_world_size = lambda: rank.world
+    state.get_tensor_model_parallel_rank = lambda: rank.rank
+    state.get_tensor_model_parallel_group = lambda: distributed.group.WORLD
+    state.get_pipeline_model_parallel_world_size = lambda: 1
+    sys.modules[state.__name__] = state
 
 
 def train_megatron_sequence(rank: Rank, **settings: Any) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from msprobe.adapters.pytorch.holdings import Holdings
+    from msprobe.adapters.pytorch.modules import ModuleWatcher
     from msprobe.adapters.pytorch.nodes import WatchedModule
     from msprobe.adapters.pytorch.parallel.mesh import Mesh
     from msprobe.adapters.pytorch.tracing import Tracer
@@ -104,26 +105,32 @@ class Layouts:
         #: Follows operators, in the traced step only.
         self.tracker: SpreadTracker | None = None
         self._declared: dict[int, tuple[Any, Spread]] = {}
+        #: For which attachment of hooks the modules were asked.
+        self._learned = -1
         self._sites: dict[int, Spread] = {}
         #: Axes over which the loss is a mean or a sum of what the ranks have.
         self._loss: dict[str, str] = {}
         #: Passes of a step whose gradients are divided by their number at the end: those of a pipeline's schedule.
         self.passes = 1
 
-    def begin_step(self, pairs: Iterable[tuple[WatchedModule, torch.nn.Module]], tracer: Tracer | None) -> None:
+    def begin_step(self, modules: ModuleWatcher, tracer: Tracer | None) -> None:
         """Asks parameters how they are cut and experts which they are; begins to follow operators in a traced step."""
-        pairs = list(pairs)
-        self._classes = {watched.node: class_of(module).__name__ for watched, module in pairs}
-        self._declared.clear()
-        for watched, module in pairs:
-            self._find_declared(watched, module)
-        self._find_experts(pairs)
+        if self._learned != modules.attachments:
+            self._learned = modules.attachments
+            self._learn(list(modules.pairs()))
         if tracer is None:
             return
         tracer.layouts = self
         self.tracker = SpreadTracker(self.mesh)
         for tensor, spread in self._declared.values():
             self.tracker.tell(tensor, spread)
+
+    def _learn(self, pairs: list[tuple[WatchedModule, torch.nn.Module]]) -> None:
+        self._classes = {watched.node: class_of(module).__name__ for watched, module in pairs}
+        self._declared.clear()
+        for watched, module in pairs:
+            self._find_declared(watched, module)
+        self._find_experts(pairs)
 
     def _find_declared(self, watched: WatchedModule, module: torch.nn.Module) -> None:
         """Asks the parameters of one module how they are cut, and the rules for its class."""
@@ -291,7 +298,9 @@ class Layouts:
 
     def still_partial(self, tensor: torch.Tensor) -> tuple[str, ...]:
         """Gives the axes over which a tensor is still a partial sum, as far as was followed."""
-        found = self.tracker.look(tensor) if self.tracker is not None else None
+        if self.tracker is None or is_dtensor(tensor):  # of which every operator takes the sum
+            return ()
+        found = self.tracker.look(tensor)
         return tuple(axis for axis, _ in found.partial) if found is not None else ()
 
     def ran(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:

@@ -92,7 +92,7 @@ def find_mesh(models: Iterable[torch.nn.Module], asked: Iterable[tuple[str, int]
         RecordingError: The sizes that the user gave do not make the number of ranks.
         ConfigError: The variable is no mesh.
     """
-    rank, world = _rank_and_world()
+    rank, world = rank_and_world()
     named = dict(asked or parse_option("mesh", os.environ.get(MESH_VARIABLE, "")))
     if named:
         if math.prod(named.values()) != world:
@@ -232,7 +232,8 @@ def _ask(state: Any, name: str, *, default: Any) -> Any:
         return default
 
 
-def _rank_and_world() -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
+    """Gives the global rank and the number of ranks: from torch.distributed, else from the launcher's variables."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()

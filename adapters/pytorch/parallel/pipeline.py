@@ -17,6 +17,9 @@ from msprobe.adapters.pytorch.holdings import Place, place
 if TYPE_CHECKING:
     import torch
 
+    from msprobe.adapters.pytorch.nodes import WatchedModule
+    from msprobe.core.recorder import Recorder
+
 _STAGES: Final = "torch.distributed.pipelining.stage"
 _SCHEDULES: Final = "torch.distributed.pipelining.schedules"
 _ONE_CHUNK: Final = "forward_one_chunk"
@@ -35,6 +38,13 @@ class StageCall:
     stages: int
     micro_batch: int | None
     micro_batches: int = 1
+
+    def note(self, recorder: Recorder, watched: WatchedModule) -> None:
+        """Notes which part of the whole model a module is."""
+        recorder.fact(watched.node, "parallel", "stage", self.stage)
+        recorder.fact(watched.node, "parallel", "stages", self.stages)
+        if watched.path:
+            recorder.fact(watched.node, "parallel", "path", "")
 
 
 def stage_call(module: torch.nn.Module) -> StageCall | None:
