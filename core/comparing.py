@@ -38,6 +38,7 @@ from msprobe.core.verdicts.errors import Errors, measure_errors
 from msprobe.core.verdicts.facts import FactTable, differing_facts, differing_headers
 from msprobe.core.verdicts.floors import hold_to_golden, hold_to_noise
 from msprobe.core.verdicts.judging import judge
+from msprobe.core.verdicts.pair_records import pair_records
 from msprobe.core.verdicts.sources import Judged, find_sources
 from msprobe.core.verdicts.story import count_verdicts, exit_code, measure_coverage, row_findings, run_verdict, tell
 from msprobe.core.verdicts.table import PairTable, RankMatch, build_table
@@ -241,7 +242,8 @@ def _report(
         candidate=_identity(sides[0], scope),
         reference=_identity(sides[1], scope),
     )
-    return Comparison(summary, {**pair_columns(judged), **extra.columns}, tuple(extra.columns))
+    pairs = {**pair_columns(judged), **extra.columns}
+    return Comparison(summary, pairs, tuple(extra.columns), pair_records(judged.table))
 
 
 def _identity(run: AnyRun, scope: Scope) -> RunIdentity:

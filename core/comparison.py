@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from msprobe.core.verdicts.pair_records import PairRecords
+
 #: Version of ``summary.json`` and of the columns of ``pairs.parquet``.
 SCHEMA_VERSION = 1
 
@@ -201,12 +203,14 @@ class Comparison:
     """The comparison of two runs: ``summary`` says it, ``pairs`` proves it.
 
     ``pairs`` maps each column of ``PAIR_COLUMNS``, and the name of each comparator that ran, to an array with one entry
-    for each pair; sites without a partner are rows too.
+    for each pair; sites without a partner are rows too. ``records`` leads to what was compared while the runs are open;
+    it is not saved.
     """
 
     summary: Summary
     pairs: Mapping[str, NDArray[Any]]
     comparators: tuple[str, ...] = field(default=())
+    records: PairRecords | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.pairs["verdict"])

@@ -73,7 +73,7 @@ def train(path: Path, fault: str = "") -> Path:
         model.layers[3].act = torch.nn.ReLU()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = torch.randint(0, 50, (3, 4, 8), generator=torch.Generator().manual_seed(1))
-    with msprobe.record(model, path, optimizer=optimizer):
+    with msprobe.record(model, path, optimizer=optimizer, stacks=True):
         for batch in batches:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(batch).flatten(0, 1), batch.flatten()).backward()

@@ -143,6 +143,22 @@ def test_arrows_walk_and_the_panel_follows(page: Page) -> None:
     expect_selected(page, "layers.3")
 
 
+def test_the_way_to_a_node_is_clickable(page: Page) -> None:
+    page.locator(".sentence .guilty").click()
+    expect_selected(page, GUILTY)
+    assert page.locator(".crumbs").inner_text().split() == [
+        "(root)",
+        "\u203a",
+        "layers",
+        "\u203a",
+        "3",
+        "\u203a",
+        "act",
+    ]
+    page.locator(".crumbs button").filter(has_text="3").click()
+    expect_selected(page, "layers.3")
+
+
 def test_the_table_sorts_by_error(page: Page) -> None:
     page.locator(".sentence .guilty").click()
     page.wait_for_selector(".panel .pairs")

@@ -92,9 +92,11 @@ def _first_of(row: dict[str, Any]) -> tuple[int, int]:
 
 def _arrival(comparison: Comparison, view: View) -> Selection:
     sources = comparison.summary.sources
-    if sources:
-        return Selection(sources[0].step, sources[0].rank, sources[0].micro_step)
     index = view.index
+    if sources:
+        # Of a merged whole a source names the guilty rank; the rows are of the whole.
+        rank = sources[0].rank if sources[0].rank in index.ranks else None
+        return Selection(sources[0].step, rank, sources[0].micro_step)
     return Selection(_first(index.steps), _first(index.ranks), _first(index.micro_steps))
 
 

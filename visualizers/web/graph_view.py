@@ -28,7 +28,7 @@ BY_HAND = "by-hand.yaml"
 _BY_FILE = re.compile(r"mapping, (?P<path>.*):(?P<line>\d+)(?P<more>.*)", re.DOTALL)
 
 #: How many hits of a search are given.
-_MOST_HITS = 200
+_MOST_HITS = 60
 
 
 def node_data(index: PairIndex, side: int, node: int, marks: Marks) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def node_data(index: PairIndex, side: int, node: int, marks: Marks) -> dict[str,
     tree = index.trees[side]
     data: dict[str, Any] = {
         "id": node,
-        "name": _label(tree.paths[node], tree.paths[int(tree.parents[node])]),
+        "name": label(tree.paths[node], tree.paths[int(tree.parents[node])]),
         "class": printable(tree.classes[node])[:_LONGEST_NAME],
         "kind": tree.kinds[node].value,
         "leaf": int(tree.ends[node]) == node + 1,
@@ -131,43 +131,21 @@ def search(index: PairIndex, selection: Selection, text: str) -> dict[str, Any]:
     if not wanted:
         return {"hits": [], "total": 0}
     marks = index.marks(selection)
-    scores = [_scores(haystack, wanted) for haystack in index.haystacks]
-    found = [(score, 0, node) for node, score in scores[0].items() if node]
+    first, second = index.haystacks
+    scores = [first.scores(wanted)]
+    scores.append(scores[0].copy() if second is first else second.scores(wanted))
     # A pair is one hit, by the candidate's name: the reference's nodes count where only they fit.
-    for node, score in scores[1].items():
-        if node and not any(partner in scores[0] for partner in index.partners[1].get(node, ())):
-            found.append((score, 1, node))
-    found.sort()
+    told = index.pair_numbers[np.isfinite(scores[0])[index.pair_numbers[:, 0]], 1]
+    scores[1][told] = np.inf
+    both = np.concatenate(scores)
+    fitting = np.flatnonzero(np.isfinite(both))
+    best = fitting[np.argsort(both[fitting], kind="stable")[:_MOST_HITS]].tolist()
+    size = len(scores[0])
     hits = [
         {"side": "cr"[side], **node_data(index, side, node, marks[side]), "path": shown_path(index, side, node)}
-        for _, side, node in found[:_MOST_HITS]
+        for side, node in (divmod(place, size) if place < size else (1, place - size) for place in best)
     ]
-    return {"hits": hits, "total": len(found)}
-
-
-def _scores(haystack: str, wanted: str) -> dict[int, float]:
-    """Scores the lines that fit: whole words before parts, parts before scattered letters, short before long."""
-    scores: dict[int, float] = {}
-    position = haystack.find(wanted)
-    line, counted = 0, 0
-    while position >= 0:
-        line += haystack.count("\n", counted, position)
-        counted = position
-        start, end = haystack.rfind("\n", 0, position) + 1, haystack.find("\n", position)
-        text = haystack[start:end]
-        name = text.partition("\t")[0]
-        at_end = name.endswith(wanted)
-        edge = position == start or haystack[position - 1] in "._/\t"
-        scores[line] = (0 if at_end and edge else 1 if at_end else 2 if edge else 3) + len(text) / 1e5
-        position = haystack.find(wanted, end)
-    if scores or len(wanted) < 2:
-        return scores
-    pattern = re.compile("[^\n\t]*?".join(re.escape(letter) for letter in wanted if letter != " "))
-    for line, text in enumerate(haystack.split("\n")):
-        match = pattern.search(text)
-        if match:
-            scores[line] = 4 + (match.end() - match.start()) / 1e3 + len(text) / 1e5
-    return scores
+    return {"hits": hits, "total": len(fitting)}
 
 
 def shown_path(index: PairIndex, side: int, node: int) -> str:
@@ -176,7 +154,7 @@ def shown_path(index: PairIndex, side: int, node: int) -> str:
     return printable(path) or ("(root)" if node else "")
 
 
-def _label(path: str, parent: str) -> str:
+def label(path: str, parent: str) -> str:
     """Gives the name of a node inside its container."""
     text = path[len(parent) + 1 :] if parent and path.startswith((f"{parent}.", f"{parent}/")) else path
     text = printable(text.lstrip("/")) or "(root)"
@@ -198,6 +176,8 @@ def minimap(index: PairIndex, selection: Selection, pixels: int) -> list[list[in
 
 def unmatched(index: PairIndex, side: int, limit: int) -> Sequence[int]:
     """Gives the nodes of one side that have no partner though they were recorded, in order."""
-    tree, partners = index.trees[side], index.partners[side]
-    recorded = np.unique(index.nodes[side])
-    return [int(node) for node in recorded if node > 0 and int(node) not in partners][:limit] if len(tree) else []
+    alone = np.zeros(len(index.trees[side]), dtype=bool)
+    alone[index.nodes[side][index.nodes[side] > 0]] = True
+    alone[index.pair_numbers[:, side]] = False
+    found: list[int] = np.flatnonzero(alone)[:limit].tolist()
+    return found

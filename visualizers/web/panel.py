@@ -8,7 +8,8 @@ import numpy as np
 
 from msprobe.core.comparison import SHOWN_STATISTICS
 from msprobe.visualizers.rows import is_absent, one_sided, side_value
-from msprobe.visualizers.web.graph_view import errors_of, number, shown_path, shown_reason
+from msprobe.visualizers.web.graph_view import errors_of, label, number, shown_path, shown_reason
+from msprobe.visualizers.web.origins import origins, stacks
 from msprobe.visualizers.wording import printable
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 #: A node called very often has more rows than a table is good for; the worst are shown.
 _MOST_ROWS = 400
+
+#: Of how many rows it is told what they were made from.
+_MOST_TOLD = 100
 
 #: How many steps the history holds.
 _MOST_STEPS = 2000
@@ -42,7 +46,15 @@ def panel(index: PairIndex, selection: Selection, candidate: int, reference: int
         "elsewhere": len(own) - len(chosen),
         "matched_by": [{"reason": shown_reason(text), "confidence": number(sure)} for text, sure in reasons if text],
         "history": history(index, own),
+        "stacks": stacks(index.records, _telling(index, chosen)[:_MOST_TOLD]),
+        "origins": origins(index.records, shown[:_MOST_TOLD].tolist()),
     }
+
+
+def _telling(index: PairIndex, rows: NDArray[np.int64]) -> list[int]:
+    """Orders rows by what a stack tells: that of a forward call shows the code, of several the worst row's."""
+    told: list[int] = rows[np.lexsort((index.severity[rows], index.backward[rows]))].tolist()
+    return told
 
 
 def _rows_of(index: PairIndex, candidate: int, reference: int) -> NDArray[np.int64]:
@@ -56,7 +68,14 @@ def _head(index: PairIndex, side: int, node: int) -> dict[str, Any] | None:
     if node <= 0:
         return None
     tree = index.trees[side]
-    return {"id": node, "path": shown_path(index, side, node), "class": printable(tree.classes[node])}
+    trail = [{"id": n, "name": label(tree.paths[n], tree.paths[int(tree.parents[n])])} for n in tree.ancestors(node)]
+    return {
+        "id": node,
+        "path": shown_path(index, side, node),
+        "name": label(tree.paths[node], tree.paths[int(tree.parents[node])]),
+        "class": printable(tree.classes[node]),
+        "trail": trail,
+    }
 
 
 def row_data(index: PairIndex, row: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from msprobe.core.sites import NodeKind
 from msprobe.visualizers.marks import MARKS
 from msprobe.visualizers.rows import encode, excesses, severities
+from msprobe.visualizers.web.searching import Haystack, haystack
 from msprobe.visualizers.web.trees import NodeTree, Seen, build_tree
 
 if TYPE_CHECKING:
@@ -66,17 +67,17 @@ class PairIndex:
 
     def __init__(self, comparison: Comparison) -> None:
         self.pairs: Mapping[str, NDArray[Any]] = comparison.pairs
+        self.records = comparison.records
         pairs = self.pairs
         self.steps, self.ranks, self.micro_steps = (
             [int(value) for value in np.unique(pairs[name])] for name in ("step", "rank", "micro_step")
         )
         self.severity = severities(pairs)
         self.backward = np.isin(pairs["direction"], BACKWARD)
-        self.trees = tuple(_tree(pairs, side) for side in ("candidate", "reference"))
-        self.nodes = tuple(
-            _numbers(tree, pairs[f"{side}_node"], pairs[f"{side}_call"])
-            for tree, side in zip(self.trees, ("candidate", "reference"), strict=True)
-        )
+        sides = [_side(pairs, side) for side in ("candidate", "reference")]
+        self.trees = tuple(tree for tree, _ in sides)
+        #: The node of each row on either side; -1 where the side has none.
+        self.nodes = tuple(nodes for _, nodes in sides)
         self._cache: dict[Selection, tuple[NDArray[np.bool_], tuple[Marks, Marks]]] = {}
 
     @cached_property
@@ -95,22 +96,31 @@ class PairIndex:
         return forth, back
 
     @cached_property
-    def haystacks(self) -> tuple[str, str]:
-        """For each side: path and class of every node, one line each, in small letters, to be searched."""
-        candidate, reference = (
-            "\n".join(
-                f"{path}\t{name}".replace("\n", " ").lower()
-                for path, name in zip(tree.paths, tree.classes, strict=True)
-            )
-            + "\n"
-            for tree in self.trees
-        )
-        return candidate, reference
+    def pair_numbers(self) -> NDArray[np.int64]:
+        """All pairs of nodes, containers too: numbers of the candidate's and of the reference's, shape (n, 2)."""
+        pairs = [(c, r) for c, partners in self.partners[0].items() for r in partners]
+        return np.array(pairs, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def haystacks(self) -> tuple[Haystack, Haystack]:
+        """For each side: path and class of every node, to be searched."""
+        candidate = haystack(self.trees[0])
+        same = self.trees[0].paths == self.trees[1].paths and self.trees[0].classes == self.trees[1].classes
+        return candidate, candidate if same else haystack(self.trees[1])
+
+    def prepare_search(self) -> None:
+        """Makes ready what a search needs, so that the first is as quick as all others."""
+        _ = self.haystacks, self.pair_numbers
 
     @cached_property
     def excess(self) -> NDArray[np.float64]:
         """Each row's error divided by its bound."""
         return excesses(self.pairs)
+
+    @cached_property
+    def mildest_first(self) -> NDArray[np.int64]:
+        """All rows, the mildest first: by severity, in it by how far the error exceeds its bound."""
+        return np.lexsort((-np.nan_to_num(self.excess, nan=-1.0), self.severity))[::-1]
 
     def rows(self, selection: Selection) -> NDArray[np.bool_]:
         """Tells which rows are of the selected step, rank, micro-step and direction; filters are left aside."""
@@ -146,22 +156,21 @@ class PairIndex:
 
     def _mark(self, side: int, rows: NDArray[np.bool_], kept: NDArray[np.bool_], class_name: str) -> Marks:
         tree, nodes = self.trees[side], self.nodes[side]
-        chosen = np.flatnonzero(rows & (nodes > 0))
-        own = np.zeros((len(tree), NOTHING), np.int64)
-        np.add.at(own, (nodes[chosen], self.severity[chosen]), 1)
+        here = rows & (nodes > 0)
+        chosen = np.flatnonzero(here)
+        counts = np.bincount(nodes[chosen] * NOTHING + self.severity[chosen], minlength=len(tree) * NOTHING)
+        own = counts.reshape(len(tree), NOTHING)
         worst_row = np.full(len(tree), -1, np.int64)
-        order = chosen[np.lexsort((-np.nan_to_num(self.excess[chosen], nan=-1.0), self.severity[chosen]))][::-1]
+        order = self.mildest_first[here[self.mildest_first]]
         worst_row[nodes[order]] = order
-        hits = np.zeros(len(tree), np.int64)
-        passing = np.flatnonzero(kept & (nodes > 0))
-        np.add.at(hits, nodes[passing], 1)
+        hits = np.bincount(nodes[kept & here], minlength=len(tree))
         if class_name:
             hits[np.array([name != class_name for name in tree.classes])] = 0
         return Marks(own, tree.roll_up(own), worst_row, tree.roll_up(hits) > 0)
 
 
-def _tree(pairs: Mapping[str, NDArray[Any]], side: str) -> NodeTree:
-    """Builds the hierarchy of one side from the rows in which it takes part."""
+def _side(pairs: Mapping[str, NDArray[Any]], side: str) -> tuple[NodeTree, NDArray[np.int64]]:
+    """Builds the hierarchy of one side from the rows in which it takes part, and gives the node of each row."""
     present = np.flatnonzero(pairs[f"{side}_call"] >= 0)
     names, codes = encode(pairs[f"{side}_node"][present])
     order = pairs["order" if side == "candidate" else "reference_order"][present].astype(np.float64)
@@ -173,11 +182,12 @@ def _tree(pairs: Mapping[str, NDArray[Any]], side: str) -> NodeTree:
     np.minimum.at(first, codes, order)
     classes = np.full(len(names), "", dtype=object)
     classes[codes] = pairs[f"{side}_class"][present]
-    seen = (
-        Seen(path, str(class_name), NodeKind.OP if "/" in path else NodeKind.MODULE, float(when))
-        for path, class_name, when in zip(names, classes.tolist(), first.tolist(), strict=True)
-    )
-    return build_tree(seen)
+    kinds = [NodeKind.OP if "/" in path else NodeKind.MODULE for path in names]
+    tree = build_tree(map(Seen, names, map(str, classes.tolist()), kinds, first.tolist()))
+    nodes = np.full(len(pairs["step"]), -1, np.int64)
+    if names:
+        nodes[present] = np.array([tree.number_of[name] for name in names], np.int64)[codes]
+    return tree, nodes
 
 
 def _rank_of(column: NDArray[Any]) -> NDArray[np.float64]:
@@ -186,13 +196,6 @@ def _rank_of(column: NDArray[Any]) -> NDArray[np.float64]:
 
 def _is_state(pairs: Mapping[str, NDArray[Any]], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.isin(pairs["role"][rows], ("parameter", "buffer"))
-
-
-def _numbers(tree: NodeTree, paths: NDArray[np.object_], calls: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Gives the node of each row; -1 where the side has none."""
-    names, codes = encode(paths)
-    numbers = np.array([tree.number_of.get(name, -1) for name in names], np.int64)
-    return np.where(calls >= 0, numbers[codes] if len(names) else -1, -1)
 
 
 def _pair_containers(trees: tuple[NodeTree, ...], forth: dict[int, list[int]], back: dict[int, list[int]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """A node as it was met: when it was first executed (any growing number), its class and kind."""
 
     path: str
@@ -90,44 +89,27 @@ def container_of(path: str) -> str | None:
     return module.rpartition(".")[0]
 
 
-def _depth(path: str) -> int:
-    module, operator = split_operator(path)
-    return (module.count(".") + 1 if module else 0) + bool(operator)
-
-
 def build_tree(nodes: Iterable[Seen]) -> NodeTree:
-    """Builds the hierarchy; containers that were never seen themselves are added."""
+    """Builds the hierarchy; containers that were never seen themselves are added.
+
+    Nodes are taken in order of execution, and each drags the containers around it in: what a container holds is thus
+    in order of what was executed first in it.
+    """
     seen: dict[str, Seen] = {}
     for node in nodes:
         known = seen.get(node.path)
         if known is None or node.order < known.order:
             seen[node.path] = node
-    for path in list(seen):
-        _add_containers(path, seen)
     children: dict[str | None, list[str]] = {}
-    for path in seen:
-        children.setdefault(container_of(path), []).append(path)
-    order = _earliest(seen)
-    for below in children.values():
-        below.sort(key=lambda path: order[path])
+    placed: set[str] = set()
+    for node in sorted(seen.values(), key=lambda node: node.order):
+        path: str | None = node.path
+        while path is not None and path not in placed:
+            placed.add(path)
+            container = container_of(path)
+            children.setdefault(container, []).append(path)
+            path = container
     return _numbered(seen, children)
-
-
-def _add_containers(path: str, seen: dict[str, Seen]) -> None:
-    container = container_of(path)
-    while container is not None and container not in seen:
-        seen[container] = Seen(container, "", NodeKind.MODULE, np.inf)
-        container = container_of(container)
-
-
-def _earliest(seen: dict[str, Seen]) -> dict[str, float]:
-    """Gives when each node, or anything below it, was first executed."""
-    order = {path: node.order for path, node in seen.items()}
-    for path in sorted(seen, key=_depth, reverse=True):
-        container = container_of(path)
-        if container is not None and order[path] < order[container]:
-            order[container] = order[path]
-    return order
 
 
 def _numbered(seen: dict[str, Seen], children: dict[str | None, list[str]]) -> NodeTree:
@@ -137,14 +119,15 @@ def _numbered(seen: dict[str, Seen], children: dict[str | None, list[str]]) -> N
     while waiting:
         path, parent = waiting.pop()
         number = len(paths)
-        node = seen[path]
+        node = seen.get(path)
         paths.append(path)
         parents.append(parent)
         depths.append(depths[parent] + 1)
-        classes.append(node.class_name)
-        kinds.append(node.kind)
+        classes.append(node.class_name if node else "")
+        kinds.append(node.kind if node else NodeKind.MODULE)
         ends.append(number + 1)
-        waiting += [(below, number) for below in reversed(children.get(path, []))]
+        if path in children:
+            waiting += [(below, number) for below in reversed(children[path])]
     for number in range(len(paths) - 1, 0, -1):
         ends[parents[number]] = max(ends[parents[number]], ends[number])
     ends[0] = len(paths)

@@ -35,6 +35,7 @@ class View:
     def __post_init__(self) -> None:
         self.index = PairIndex(self.comparison)
         self.overview = overview(self.comparison, self.index)
+        self.index.prepare_search()
 
 
 class Workspace:

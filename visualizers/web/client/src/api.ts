@@ -62,12 +62,31 @@ export interface PairRow extends Errors {
 export interface Head {
   id: number;
   path: string;
+  name: string;
+  /** The containers around it, the outermost first. */
+  trail: { id: number; name: string }[];
   class: string;
 }
 
 export interface HistoryPoint extends Errors {
   step: number;
   severity: number;
+}
+
+export interface Frame {
+  file: string;
+  line: number;
+  function: string;
+  source: string;
+}
+
+/** How merged records were made: which ranks hold parts, which replicas are wrong. */
+export interface Origin {
+  side: "c" | "r";
+  words: string;
+  parts: { rank: number; place: string; use: "kept" | "replica"; odd: boolean; shape: number[] }[];
+  odd: number[];
+  rows: number[];
 }
 
 export interface Panel {
@@ -78,6 +97,9 @@ export interface Panel {
   elsewhere: number;
   matched_by: { reason: string; confidence: Num }[];
   history: HistoryPoint[];
+  /** Innermost frame last; null when the runs are not open. */
+  stacks: { side: "c" | "r"; frames: Frame[] }[] | null;
+  origins: Origin[];
 }
 
 export interface SourceData {

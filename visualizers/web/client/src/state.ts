@@ -151,9 +151,11 @@ function arrival(found: Overview): Partial<Place> {
 
 /** Gives the place at which a source is seen. */
 export function atSource(source: Overview["sources"][number]): Partial<Place> {
+  // Of a whole that was merged of many ranks a source names the guilty one; the rows are of the whole.
+  const { ranks } = overview.value!.axes;
   return {
     step: String(source.step),
-    rank: String(source.rank),
+    rank: ranks.includes(source.rank) ? String(source.rank) : ranks.length === 1 ? String(ranks[0]) : "",
     micro: String(source.micro_step),
     node: source.c > 0 || source.r > 0 ? `${source.c}:${source.r}` : "",
     open: source.way.length ? [...source.way, [source.c, source.r]].map(([c, r]) => `${c}:${r}`) : ["0:0", "1:1"],

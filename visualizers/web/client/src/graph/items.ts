@@ -33,6 +33,14 @@ export interface Item {
 export interface Layout {
   items: Item[];
   height: number;
+  /** Where each node is among the items, by its number; what is folded is nowhere. */
+  at: { c: Map<number, number>; r: Map<number, number> };
+}
+
+/** Gives the item of a selected pair, "12:14"; -1 when it is not drawn. */
+export function indexOf({ at }: Layout, node: string): number {
+  const [c = -1, r = -1] = node ? node.split(":").map(Number) : [];
+  return at.c.get(c) ?? at.r.get(r) ?? -1;
 }
 
 /** Names a pair of containers as the server knows it. */
@@ -48,7 +56,13 @@ export function layOut(
 ): Layout {
   const items: Item[] = [];
   const end = place(rowsOf("0:0") ?? [], 0, 0, -1, "0:0");
-  return { items, height: end };
+  const at = { c: new Map<number, number>(), r: new Map<number, number>() };
+  items.forEach((item, index) => {
+    if (item.kind === "fold") return;
+    for (const node of item.c) at.c.set(node.id, index);
+    for (const node of item.r) at.r.set(node.id, index);
+  });
+  return { items, height: end, at };
 
   function place(rows: RowData[], top: number, depth: number, parent: number, owner: string): number {
     let y = top;

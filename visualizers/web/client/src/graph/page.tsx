@@ -8,7 +8,7 @@ import { count, spans } from "../numbers";
 import { go, overview, place } from "../state";
 import { word } from "../words";
 import { letGo, match, redo, Review, Tray, undo, unmatch } from "./hand";
-import { between, type Item } from "./items";
+import { between, indexOf, type Item } from "./items";
 import { Minimap } from "./minimap";
 import { PanelView } from "./panel";
 import { Row } from "./row";
@@ -41,7 +41,7 @@ function Models() {
   // What was selected elsewhere (source, search, link) comes into view.
   useSignalEffect(() => {
     const { node } = place.value;
-    const item = layout.value.items.find((found) => isSelected(found, node));
+    const item = layout.value.items[indexOf(layout.value, node)];
     if (item && scroller.current && lastShown !== node) {
       lastShown = node;
       showItem(scroller.current, item);
@@ -49,6 +49,7 @@ function Models() {
   });
   const { top, height } = view.value;
   const shown = between(layout.value, top - MARGIN, top + height + MARGIN);
+  const chosen = layout.value.items[indexOf(layout.value, place.value.node)];
   const found = overview.value!;
   return (
     <div class="models">
@@ -60,7 +61,7 @@ function Models() {
       <div class="scroller" ref={scroller} tabIndex={0} role="tree" aria-label={word("graph")}>
         <div class="canvas" ref={(e) => void (e && e.style.setProperty("height", `${layout.value.height + 24}px`))}>
           {shown.map((item) => (
-            <Row key={item.key} item={item} selected={isSelected(item, place.value.node)} />
+            <Row key={item.key} item={item} selected={item === chosen} />
           ))}
         </div>
       </div>
@@ -85,13 +86,6 @@ function ModelHead({ side, ranks, unmatched }: { side: "c" | "r"; ranks: number[
       )}
     </div>
   );
-}
-
-export function isSelected(item: Item, node: string): boolean {
-  if (!node) return false;
-  const [c, r] = node.split(":").map(Number);
-  if (item.kind === "fold") return false;
-  return item.c.some((n) => n.id === c) || (item.r.some((n) => n.id === r) && (c === -1 || !item.c.length));
 }
 
 function watch(scroller: HTMLDivElement): () => void {
@@ -120,7 +114,7 @@ export function scrollTo(part: number): void {
 }
 
 function keysOf(scroller: HTMLElement): Record<string, () => void> {
-  const at = () => layout.peek().items.findIndex((item) => isSelected(item, place.peek().node));
+  const at = () => indexOf(layout.peek(), place.peek().node);
   const move = (by: number) => () => {
     const { items } = layout.peek();
     const next = items[Math.min(items.length - 1, Math.max(0, at() + by))];

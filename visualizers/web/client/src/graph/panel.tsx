@@ -1,7 +1,7 @@
 /** The tensors of the selected pair: candidate over reference, error and bound on one ruler, and why. */
 import { signal } from "@preact/signals";
 import { Fragment } from "preact";
-import type { HistoryPoint, Num, PairRow, Panel, SideValues } from "../api";
+import type { Head, HistoryPoint, Num, PairRow, Panel, SideValues } from "../api";
 import { Badge } from "../bar";
 import { count, epsilons, shown } from "../numbers";
 import { Copy, Path } from "../path";
@@ -10,7 +10,8 @@ import { go, pages, place } from "../state";
 import { Glyph, verdictName } from "../verdicts";
 import { word, wordOr } from "../words";
 import { hand, unmatch } from "./hand";
-import { panel } from "./store";
+import { Origins, Stacks } from "./origins";
+import { panel, reveal } from "./store";
 
 type SortKey = "order" | "severity" | "eps" | "argument";
 
@@ -52,7 +53,7 @@ function Filled({ found }: { found: Panel }) {
     <>
       <header>
         <Glyph severity={worst} /> <b class={`t-${verdictName(worst)}`}>{word(verdictName(worst))}</b>
-        <Path path={path} /> <Copy text={path} />
+        {found.c ? <Crumbs head={found.c} side="c" /> : found.r && <Crumbs head={found.r} side="r" />} <Copy text={path} />
         {found.r && found.c && found.r.path !== found.c.path && (
           <>
             <Badge side="r" /> <Path path={found.r.path} />
@@ -76,11 +77,30 @@ function Filled({ found }: { found: Panel }) {
           {found.rows.length ? <Table found={found} /> : <p class="quiet empty">{word("noRows")}</p>}
         </div>
         <aside>
+          <Stacks found={found} />
+          <Origins found={found} />
           <Matched found={found} />
           {found.history.length > 1 && <History points={found.history} />}
         </aside>
       </div>
     </>
+  );
+}
+
+/** The way to the selected node; a click selects a container on it. */
+function Crumbs({ head, side }: { head: Head; side: "c" | "r" }) {
+  return (
+    <span class="path crumbs" title={head.path}>
+      {head.trail.map(({ id, name }) => (
+        <Fragment key={id}>
+          <button type="button" class="link" onClick={() => void reveal(side, id)}>
+            {name}
+          </button>
+          <i>{"\u203a"}</i>
+        </Fragment>
+      ))}
+      <b>{head.name}</b>
+    </span>
   );
 }
 
@@ -105,7 +125,7 @@ function Table({ found }: { found: Panel }) {
     <table class="pairs">
       <thead>
         <tr>
-          <Head name="argument" text={word("site")} />
+          <ColumnHead name="argument" text={word("site")} />
           <th />
           <th>dtype</th>
           <th>shape</th>
@@ -114,8 +134,8 @@ function Table({ found }: { found: Panel }) {
           <th class="n">mean</th>
           <th class="n">norm</th>
           <th class="n">{word("nonFinite")}</th>
-          <Head name="severity" text={`${word("error")} · ${word("bound")}`} />
-          <Head name="eps" text={"\u03b5"} right />
+          <ColumnHead name="severity" text={`${word("error")} · ${word("bound")}`} />
+          <ColumnHead name="eps" text={"\u03b5"} right />
           <th class="n" />
           <th class="from">{word("boundFrom")}</th>
           <th>{word("why")}</th>
@@ -137,7 +157,7 @@ function Table({ found }: { found: Panel }) {
   );
 }
 
-function Head({ name, text, right }: { name: SortKey; text: string; right?: boolean }) {
+function ColumnHead({ name, text, right }: { name: SortKey; text: string; right?: boolean }) {
   const on = sorting.value === name;
   return (
     <th class={right ? "n" : ""} aria-sort={on ? "descending" : "none"}>

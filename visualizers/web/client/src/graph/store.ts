@@ -6,6 +6,9 @@ import { layOut, type Item } from "./items";
 
 type Rows = Record<string, RowData[]>;
 
+/** How many containers one question is about. */
+const MOST_ASKED = 300;
+
 const known = signal<{ of: string; rows: Rows }>({ of: "", rows: {} });
 export const loading = signal(false);
 export const panel = signal<Panel | null>(null);
@@ -28,15 +31,21 @@ effect(() => {
   const missing = [...opened.value].filter((pair) => pair.includes(":") && !(pair in have));
   if (!missing.length) return;
   loading.value = true;
-  ask<Rows>("rows", { ...selection.peek(), open: missing.join(",") })
-    .then((rows) => {
+  const asked = chunks(missing).map((pairs) => ask<Rows>("rows", { ...selection.peek(), open: pairs.join(",") }));
+  Promise.all(asked)
+    .then((found) => {
       if (key.peek() !== of) return;
       const base = known.peek().of === of ? known.peek().rows : {};
-      known.value = { of, rows: { ...base, ...rows } };
+      known.value = { of, rows: Object.assign({ ...base }, ...found) as Rows };
       loading.value = false;
     })
     .catch(fail);
 });
+
+function chunks(pairs: string[]): string[][] {
+  const count = Math.ceil(pairs.length / MOST_ASKED);
+  return Array.from({ length: count }, (_, i) => pairs.slice(i * MOST_ASKED, (i + 1) * MOST_ASKED));
+}
 
 effect(() => {
   if (place.value.page !== "graph" || !overview.value) return;

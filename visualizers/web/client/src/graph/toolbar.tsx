@@ -128,7 +128,7 @@ function type(value: string): void {
     void ask<{ hits: Hit[]; total: number }>("search", { ...selection.peek(), text: value }).then((found) => {
       if (text.peek() === value) hits.value = found;
     });
-  }, 80);
+  }, 30);
 }
 
 function take(hit: Hit | undefined): void {
