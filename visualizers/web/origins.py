@@ -70,13 +70,13 @@ def origins(records: PairRecords | None, rows: Iterable[int]) -> list[dict[str, 
     """Says how the merged records of the rows were made, each way once with the first rows that it holds for."""
     if records is None:
         return []
-    told: dict[tuple[str, str], dict[str, Any]] = {}
+    told: dict[tuple[str, str, tuple[int, ...]], dict[str, Any]] = {}
     for row in rows:
         for side in (0, 1):
             origin = records.origin(side, row)
             if origin is not None:
                 words = origin.provenance.words()
-                told.setdefault(("cr"[side], words), _origin("cr"[side], words, origin))["rows"].append(row)
+                told.setdefault(("cr"[side], words, origin.odd), _origin("cr"[side], words, origin))["rows"].append(row)
                 if len(told) >= _MOST_ORIGINS:
                     return list(told.values())
     return list(told.values())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msprobe.visualizers.marks import MARKS
+from msprobe.visualizers.web.alerts import alerts
 from msprobe.visualizers.web.graph_view import errors_of, strict, way_to
 from msprobe.visualizers.web.panel import row_data
 from msprobe.visualizers.web.strip import strip_cells
@@ -36,6 +37,7 @@ def overview(comparison: Comparison, index: PairIndex) -> dict[str, Any]:
     formats = (index.pairs[f"{side}_dtype"].tolist() for side in ("candidate", "reference"))
     document["dtypes"] = sorted({str(name) for column in formats for name in set(column) if name})
     document["strip"] = strip_cells(index)
+    document["alerts"] = alerts(index.records)
     shown: dict[str, Any] = strict(document)
     return shown
 

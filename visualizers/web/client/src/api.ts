@@ -139,6 +139,19 @@ export interface RunIdentity {
   records: number;
 }
 
+/** What a recording noted of itself; `site` names the place inside the node. */
+export interface AlertData {
+  side: "c" | "r";
+  kind: "alert" | "gap" | "drop";
+  text: string;
+  rule: string;
+  step: number;
+  rank: number;
+  node: string;
+  site: string;
+  count: number;
+}
+
 export interface Overview {
   verdict: string;
   sentence: string;
@@ -155,6 +168,7 @@ export interface Overview {
   };
   sources: SourceData[];
   findings: { kind: string; text: string }[];
+  alerts: AlertData[];
   counts: Record<string, number>;
   context: { kind: string; node: string; name: string; candidate: string; reference: string }[];
   constants: Record<string, number>;

@@ -35,6 +35,7 @@ const DICTIONARY = {
   records: ["records", "条记录"],
   verdicts: ["Verdicts", "判定"],
   findings: ["Findings", "发现"],
+  alerts: ["Alerts", "告警"],
   differs: ["What else differs", "其他差异"],
   evidence: ["evidence", "证据"],
   reaches: ["stands for", "代表"],

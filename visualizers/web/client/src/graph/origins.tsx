@@ -48,7 +48,7 @@ export function Origins({ found }: { found: Panel }) {
     <section class="origins">
       <h3>{word("mergedFrom")}</h3>
       {found.origins.map((origin) => (
-        <OneOrigin key={`${origin.side}${origin.words}`} {...{ origin, found }} />
+        <OneOrigin key={`${origin.side}${origin.words}${origin.odd.join()}`} {...{ origin, found }} />
       ))}
     </section>
   );

@@ -6,6 +6,7 @@ import { Ruler } from "../ruler";
 import { atSource, go, overview } from "../state";
 import { Glyph, VERDICTS } from "../verdicts";
 import { word, wordOr } from "../words";
+import { Alerts } from "./alerts";
 import { StripCard } from "./strip";
 
 export function OverviewPage() {
@@ -31,6 +32,7 @@ export function OverviewPage() {
       <aside>
         <CoverageCard found={found} />
         <Counts found={found} />
+        <Alerts found={found} />
         <Findings found={found} />
         <Differences found={found} />
       </aside>
