@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msprobe.core.merging.view import MergedRank
+from msprobe.core.sites import Direction
 from msprobe.core.verdicts.ranks import merged_below
-from msprobe.core.verdicts.table import row_order
+from msprobe.core.verdicts.table import DIRECTIONS, row_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from msprobe.core.matching.views import RankView
     from msprobe.core.merging.provenance import Provenance
     from msprobe.core.verdicts.table import PairTable, RankMatch
+
+
+_FORWARD = (Direction.FORWARD, Direction.RECOMPUTE)
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,20 @@ class PairRecords:
         places = {part.rank: view.describe(part.rank) for part in found.parts}
         return Origin(found, view.ranks_of(index), places)
 
-    def flow(self, side: int, rank: int) -> tuple[list[str], NDArray[np.int64]]:
+    def flow(self, side: int, rank: int, *, backward: bool) -> tuple[list[str], NDArray[np.int64]]:
         """Gives the paths of one side's nodes, and the data-flow edges between them as pairs of places, shape (n, 2).
 
-        Edges inside one node are left out. ``rank`` is a value of the column ``rank``; one that is not there has none.
+        Edges inside one node are left out; ``backward`` gives those into sites that run back from the loss instead of
+        those into sites of the forward pass. ``rank`` is as in the column ``rank``; one that is not there has none.
         """
         match = next((match for match in self.matches if match.rank == rank), None)
         if match is None:
             return [], np.empty((0, 2), np.int64)
         view = match.reference if side else match.candidate
         edges = np.asarray(view.edges, np.int64).reshape(-1, 2)
+        forward = np.isin(view.sites.direction, [DIRECTIONS.index(d.value) for d in _FORWARD])
         edges = edges[(edges >= 0).all(axis=1)]
+        edges = edges[forward[edges[:, 1]] != backward]
         nodes = np.asarray(view.sites.node, np.int64)[edges].reshape(-1, 2)
         return [node.path for node in view.nodes], np.unique(nodes[nodes[:, 0] != nodes[:, 1]], axis=0)
 

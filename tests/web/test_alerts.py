@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 def record(path: Path, *, spoil: bool) -> Path:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    last = torch.nn.Linear(8, 8)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), last)
     inputs = torch.randn(3, 4, 8)
     with msprobe.record(model, path, alerts=["nan"]) as probe:
         for step, batch in enumerate(inputs):
             if spoil and step == 1:
                 with torch.no_grad():
-                    model[2].bias[0] = float("nan")
+                    last.bias[0] = float("nan")
             model(batch).square().mean().backward()
             probe.step()
     return path

@@ -33,6 +33,17 @@ def test_the_stack_is_read_on_the_page(page: Page) -> None:
     assert page.locator(".stacks ol").count() == 2
 
 
+def test_the_data_flow_is_followed_on_and_back(page: Page) -> None:
+    page.locator(".sentence .guilty").click()
+    steps = page.locator(".flow div").first.locator("li")
+    expect(steps.filter(has_text="layers.3.up")).to_contain_text("\u2190")
+    expect(steps.filter(has_text="layers.3.down").first).to_be_visible()
+    steps.filter(has_text="layers.3.up").get_by_role("button").click()
+    expect(page.locator(".panel header .path").first).to_have_attribute("title", "layers.3.up")
+    page.keyboard.press("f")
+    expect(page.locator(".panel header .path").first).to_have_attribute("title", "layers.3.act")
+
+
 def test_only_python_files_are_read(tmp_path: Path) -> None:
     code, secret = tmp_path / "model.py", tmp_path / "secret.txt"
     code.write_text("first\n  second\n")

@@ -23,6 +23,9 @@ _MOST_ROWS = 400
 #: Of how many rows it is told what they were made from.
 _MOST_TOLD = 100
 
+#: How many neighbours along the data flow are named.
+_MOST_NEIGHBOURS = 12
+
 #: How many steps the history holds.
 _MOST_STEPS = 2000
 
@@ -46,9 +49,32 @@ def panel(index: PairIndex, selection: Selection, candidate: int, reference: int
         "elsewhere": len(own) - len(chosen),
         "matched_by": [{"reason": shown_reason(text), "confidence": number(sure)} for text, sure in reasons if text],
         "history": history(index, own),
+        "flow": _flow(index, selection, (candidate, reference)),
         "stacks": stacks(index.records, _telling(index, chosen)[:_MOST_TOLD]),
         "origins": origins(index.records, shown[:_MOST_TOLD].tolist()),
     }
+
+
+def _flow(index: PairIndex, selection: Selection, pair: tuple[int, int]) -> list[dict[str, Any]]:
+    """Gives for each side the nodes that data comes from and goes to; of the first rank where all are looked at.
+
+    It is the forward pass that is told of, unless the backward one alone is looked at.
+    """
+    rank = selection.rank if selection.rank is not None else next(iter(index.ranks), 0)
+    marks = index.marks(selection)
+    found = []
+    for side, node in enumerate(pair):
+        edges = index.flow(side, rank, backward=selection.direction == "backward")
+        ways = {"before": edges[edges[:, 1] == node, 0], "after": edges[edges[:, 0] == node, 1]}
+        told = {
+            name: [
+                {"id": n, "path": shown_path(index, side, n), "worst": marks[side].worst(n)}
+                for n in nodes[:_MOST_NEIGHBOURS].tolist()
+            ]
+            for name, nodes in ways.items()
+        }
+        found.append({"side": "cr"[side], **told})
+    return found
 
 
 def _telling(index: PairIndex, rows: NDArray[np.int64]) -> list[int]:

@@ -78,6 +78,7 @@ class PairIndex:
         self.trees = tuple(tree for tree, _ in sides)
         #: The node of each row on either side; -1 where the side has none.
         self.nodes = tuple(nodes for _, nodes in sides)
+        self._flows: dict[tuple[int, int, bool], NDArray[np.int64]] = {}
         self._cache: dict[Selection, tuple[NDArray[np.bool_], tuple[Marks, Marks]]] = {}
 
     @cached_property
@@ -107,6 +108,17 @@ class PairIndex:
         candidate = haystack(self.trees[0])
         same = self.trees[0].paths == self.trees[1].paths and self.trees[0].classes == self.trees[1].classes
         return candidate, candidate if same else haystack(self.trees[1])
+
+    def flow(self, side: int, rank: int, *, backward: bool) -> NDArray[np.int64]:
+        """Gives the data-flow edges between nodes of one side, as numbers of source and target; none of closed runs."""
+        if self.records is None:
+            return np.empty((0, 2), np.int64)
+        if (side, rank, backward) not in self._flows:
+            paths, edges = self.records.flow(side, rank, backward=backward)
+            numbers = np.array([self.trees[side].number_of.get(path, -1) for path in paths], np.int64)
+            found = numbers[edges] if len(edges) else edges
+            self._flows[side, rank, backward] = found[(found > 0).all(axis=1)]
+        return self._flows[side, rank, backward]
 
     def prepare_search(self) -> None:
         """Makes ready what a search needs, so that the first is as quick as all others."""

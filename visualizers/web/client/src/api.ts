@@ -89,6 +89,13 @@ export interface Origin {
   rows: number[];
 }
 
+/** A node that data comes from, or goes to. */
+export interface Neighbour {
+  id: number;
+  path: string;
+  worst: number;
+}
+
 export interface Panel {
   c: Head | null;
   r: Head | null;
@@ -100,6 +107,7 @@ export interface Panel {
   /** Innermost frame last; null when the runs are not open. */
   stacks: { side: "c" | "r"; frames: Frame[] }[] | null;
   origins: Origin[];
+  flow: { side: "c" | "r"; before: Neighbour[]; after: Neighbour[] }[];
 }
 
 export interface SourceData {

@@ -76,6 +76,7 @@ export function KeyList() {
     ["Enter", word("selectNode")],
     ["[ ]", `${word("step")}: ${word("stepBack")}`],
     ["{ }", `${word("microStep")}: ${word("stepBack")}`],
+    ["f F", word("followFlow")],
     ["m u", `${word("match")}, ${word("unmatch")}`],
     ["z Z", `${word("undo")}, ${word("redo")}`],
     ["c", word("copyPath")],

@@ -7,6 +7,7 @@ import { onKeys } from "../keys";
 import { count, spans } from "../numbers";
 import { go, overview, place } from "../state";
 import { word } from "../words";
+import { follow } from "./flow";
 import { letGo, match, redo, Review, Tray, undo, unmatch } from "./hand";
 import { between, indexOf, type Item } from "./items";
 import { Minimap } from "./minimap";
@@ -143,6 +144,8 @@ function keysOf(scroller: HTMLElement): Record<string, () => void> {
     },
     c: () => void copy(panel.peek()?.c?.path ?? panel.peek()?.r?.path ?? ""),
     "/": focusSearch,
+    f: () => follow("after"),
+    F: () => follow("before"),
     m: match,
     u: unmatch,
     z: undo,

@@ -10,6 +10,7 @@ import { go, pages, place } from "../state";
 import { Glyph, verdictName } from "../verdicts";
 import { word, wordOr } from "../words";
 import { hand, unmatch } from "./hand";
+import { Flow } from "./flow";
 import { Origins, Stacks } from "./origins";
 import { panel, reveal } from "./store";
 
@@ -79,6 +80,7 @@ function Filled({ found }: { found: Panel }) {
         <aside>
           <Stacks found={found} />
           <Origins found={found} />
+          <Flow found={found} />
           <Matched found={found} />
           {found.history.length > 1 && <History points={found.history} />}
         </aside>
