@@ -138,3 +138,19 @@ def test_what_cannot_be_is_said_and_changes_nothing(page: Page) -> None:
     node(page, "r", "query").click()
     page.locator(".tray .chip").first.click()
     expect(page.locator(".tray .do")).to_be_disabled()
+
+
+def test_the_list_of_unmatched_suggests_and_one_button_matches(page: Page) -> None:
+    node(page, "c", "out").click()
+    page.get_by_role("button", name="unmatch", exact=True).click()
+    expect(page.locator(".node.side-c.alone").filter(has_text="out").first).to_be_visible()
+    page.locator(".heads button").first.click()
+    suggested = page.locator(".unmatched ul").first.locator("li")
+    expect(suggested.first).to_contain_text("0.out")
+    expect(suggested.first).to_contain_text("confidence 1.00: class, container, name, shape")
+    count = suggested.count()
+    suggested.first.get_by_role("button", name="match").click()
+    expect(suggested).not_to_have_count(count)
+    page.keyboard.press("Escape")
+    expect(page.locator(".unmatched")).to_have_count(0)
+    expect(page.locator(".node.side-c.alone").filter(has_text="out")).to_have_count(0)

@@ -19,6 +19,7 @@ from msprobe.visualizers.web import graph_view, hand
 from msprobe.visualizers.web.panel import panel
 from msprobe.visualizers.web.security import Guard
 from msprobe.visualizers.web.selection import Selection
+from msprobe.visualizers.web.suggesting import suggest
 from msprobe.visualizers.wording import printable
 
 if TYPE_CHECKING:
@@ -181,8 +182,8 @@ def _minimap(request: Request, view: View) -> Any:
 def _unmatched(request: Request, view: View) -> Any:
     index, marks = view.index, view.index.marks(_selection(request))
     found: dict[str, list[dict[str, Any]]] = {}
-    for which, side in enumerate("cr"):
-        nodes = graph_view.unmatched(index, which, _MOST_UNMATCHED)
+    nodes_of = [graph_view.unmatched(index, which, _MOST_UNMATCHED) for which in (0, 1)]
+    for (which, side), nodes in zip(enumerate("cr"), nodes_of, strict=True):
         found[side] = [
             {
                 **graph_view.node_data(index, which, node, marks[which]),
@@ -190,6 +191,10 @@ def _unmatched(request: Request, view: View) -> Any:
             }
             for node in nodes
         ]
+    found["suggestions"] = [
+        {"c": each.candidate, "r": each.reference, "signs": each.signs, "confidence": each.confidence}
+        for each in suggest(index, *nodes_of)
+    ]
     return found
 
 

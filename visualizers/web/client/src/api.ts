@@ -1,5 +1,7 @@
 /** What the server answers, and how it is asked. Numbers that JSON cannot hold come as "NaN", "+Inf", "-Inf". */
 
+import type { Word } from "./words";
+
 export type Num = number | "NaN" | "+Inf" | "-Inf";
 
 export interface Errors {
@@ -189,6 +191,13 @@ export interface Overview {
   classes: string[];
   dtypes: string[];
   strip: Strip;
+}
+
+export interface Unmatched {
+  c: (NodeData & { path: string })[];
+  r: (NodeData & { path: string })[];
+  /** Nodes that may be one, by number; what agrees, and its share of all signs. */
+  suggestions: { c: number; r: number; signs: Word[]; confidence: number }[];
 }
 
 export interface Hit extends NodeData {

@@ -68,6 +68,10 @@ export function match(): void {
   if (c.length && r.length) void act("match", { c: c.map((n) => n.id), r: r.map((n) => n.id), combine: combine.peek() });
 }
 
+export function matchPair(c: number, r: number): Promise<void> {
+  return act("match", { c: [c], r: [r] });
+}
+
 export function unmatch(): void {
   const { c, r } = panel.peek() ?? {};
   if (c && r) void act("unmatch", { c: [c.id], r: [r.id] });

@@ -1,6 +1,7 @@
 /** Two models side by side: one list of rows, drawn on both sides, with what pairs them between. */
 import { signal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { shared } from "../api";
 import { Badge } from "../bar";
 import { copy } from "../path";
 import { onKeys } from "../keys";
@@ -15,6 +16,7 @@ import { PanelView } from "./panel";
 import { Row } from "./row";
 import { layout, loading, panel, select, toggle } from "./store";
 import { focusSearch, Toolbar } from "./toolbar";
+import { closeUnmatched, openUnmatched, UnmatchedList } from "./unmatched";
 
 const view = signal({ top: 0, height: 600 });
 const MARGIN = 200;
@@ -31,6 +33,7 @@ export function GraphPage() {
       </div>
       <PanelView />
       <Review />
+      <UnmatchedList />
     </main>
   );
 }
@@ -81,7 +84,7 @@ function ModelHead({ side, ranks, unmatched }: { side: "c" | "r"; ranks: number[
       </span>
       <span class="grow" />
       {unmatched > 0 && (
-        <button type="button" class="link quiet" onClick={() => go({ verdicts: "unmatched" })}>
+        <button type="button" class="link quiet" onClick={() => void (shared ? go({ verdicts: "unmatched" }) : openUnmatched())}>
           {count(unmatched)} {word("unmatched")}
         </button>
       )}
@@ -152,6 +155,7 @@ function keysOf(scroller: HTMLElement): Record<string, () => void> {
     Z: redo,
     Escape: () => {
       letGo();
+      closeUnmatched();
       go({ node: "" }, "replace");
     },
   };
