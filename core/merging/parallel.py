@@ -78,9 +78,10 @@ def meshes_of(run: Run, parallel: Parallel | None = None) -> dict[int, Mesh]:
     if not any(meshes.values()) and not is_alone(run):
         if parallel is not None and parallel.sizes:
             return _counted(run, parallel)
+        count = len(run.ranks)
         raise LayoutError(
-            f"{run.path}: nothing tells how the work was spread over its {len(run.ranks)} ranks. "
-            "Say it, for example --tp 2 --dp 4, or record again with mesh='dp=4,tp=2'."
+            f"{run.path}: nothing tells how the work was spread over its {count} ranks. Say it, for example "
+            f"--dp {count} or --tp {count}, or record again with mesh='dp={count}'."
         )
     if len({frozenset(mesh) for mesh in meshes.values()}) > 1:
         raise LayoutError(

@@ -91,8 +91,20 @@ def _within_rounding(name: str, merged: MergedRank, differing: Differing, ranks:
     return Finding(
         "replica",
         f"{len(differing):,} of {differing.checked:,} replicas in the {name} differ in bits, none beyond rounding or "
-        f"where it could be told from its inputs (ranks {told}).",
+        f"where it could be told from its inputs (ranks {told}), {_first(merged, differing)}.",
     )
+
+
+def _first(merged: MergedRank, differing: Differing) -> str:
+    """Words where replicas first differ."""
+    members = merged.members
+    whole = differing.whole
+    order = np.lexsort((merged.places[whole], members.micro_step[whole], members.step[whole]))
+    at = int(whole[order[0]])
+    site = merged.sites.site(int(members.site[at]))
+    node = site.node or "the model"
+    place = f"{site.direction.value} {site.role.value} {site.argument} of {node}"
+    return f"first at the {place}, step {int(members.step[at])}"
 
 
 def _match(merged: MergedRank, differing: Differing, position: int) -> RankMatch:

@@ -68,7 +68,7 @@ def bring_together(
         unknown = [run for run, mesh, single in zip(sides, meshes, alone, strict=True) if mesh is None and not single]
         if unknown:
             hint = f"{unknown[0].path} has {len(unknown[0].ranks)} ranks, and nothing tells how the work was spread."
-            return sides, (Finding("layout", f"{hint} {_HOW}"),)
+            return sides, (Finding("layout", f"{hint} {_HOW.format(n=len(unknown[0].ranks))}"),)
     first, second = (
         run if single else MergedRun(run, given) for run, given, single in zip(sides, parallel, alone, strict=True)
     )
@@ -142,7 +142,7 @@ def check_ranks(name: str, run: AnyRun, constants: Constants, bar: Bar) -> list[
     return [*found, *check_reductions(name, merged)]
 
 
-_HOW = "To compare it as a whole, say so: --tp 2 --dp 4, or mesh='dp=4,tp=2' when recording."
+_HOW = "To compare it as a whole, say so: --dp {n} or --tp {n} or what it was, or mesh='dp={n}' when recording."
 
 
 def _mesh(run: Run, parallel: Parallel | None, *, must: bool) -> dict[int, Mesh] | None:

@@ -89,6 +89,30 @@ def local_bounds(table: PairTable, errors: Errors, flow: Flow, constants: Consta
     return replace(bounds, derived=bounds.total.copy())
 
 
+def widen_by_peers(table: PairTable, difference: Column, flow: Flow, bounds: Bounds, constants: Constants) -> Bounds:
+    """Adds to the bounds of reduced gradients what errors within the other ranks' own gradients may become.
+
+    Each rank's data flow holds its own gradient alone, while the reduction sums those of all ranks: where the others
+    differ by rounding, and the sum cancels (biases before softmax), one rank's own gradient explains nothing. The
+    errors of ranks are taken as independent, so their squares add. ``difference`` holds what counts as rounding: NaN
+    where a row differs by a fault, which explains nothing.
+    """
+    count = len(table)
+    gradient = table.is_role(Role.GRADIENT)
+    own = gradient & table.is_direction(Direction.BACKWARD)
+    reduced = gradient & table.is_direction(Direction.REDUCE, Direction.UPDATE)
+    if not flow.hubs or not reduced.any():
+        return bounds
+    into, out = (flow.shared[side] for side in (flow.shared[:, 1] >= count, flow.shared[:, 0] >= count))
+    into, out = into[own[into[:, 0]]], out[reduced[out[:, 1]]]
+    square = np.square(difference[into[:, 0]])
+    of_hub = np.zeros(flow.hubs)
+    np.add.at(of_hub, into[:, 1] - count, np.where(np.isfinite(square), square, 0.0))
+    more = np.zeros(count)
+    np.maximum.at(more, out[:, 1], constants.leaf_gain * np.sqrt(of_hub[out[:, 0] - count]))
+    return replace(bounds, total=bounds.total + more, derived=bounds.derived + more)
+
+
 def _roundoff(table: PairTable, flow: Flow) -> Column:
     """Gives the unit roundoff of the coarsest format among a row and its sources, on either side."""
     own = np.maximum(table.candidate.roundoff, table.reference.roundoff)

@@ -59,9 +59,10 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constan
     flagged &= ~(tainted & explained & ~errors.nonfinite)
     passed_on = _from_other_ranks(flagged | flips, healed & ~flagged, edges, flow, len(table)) & ~tainted & flagged
     flagged &= ~passed_on
+    clouded = spread_taint(blind, healed, edges, len(table)) & differs & ~(healed | tainted | flagged)
     blank = np.full(len(table), "", dtype=object)
     decisions = Decisions(blank, blank.copy(), flagged, tainted, held_to)
-    _fill(decisions, table, errors, _Masks(judgeable, blind, flips, healed, passed_on))
+    _fill(decisions, table, errors, _Masks(judgeable, blind | clouded, flips, healed, passed_on))
     return decisions
 
 
@@ -109,13 +110,21 @@ def _of_optimizer(table: PairTable, flow: Flow) -> NDArray[np.bool_]:
 
 
 def _without_judged_source(table: PairTable, judgeable: NDArray[np.bool_], edges: Edges) -> NDArray[np.bool_]:
-    """Finds rows that have sources, none of which could be judged."""
-    known = np.zeros(len(table), dtype=bool)
-    judged = np.zeros(len(table), dtype=bool)
+    """Finds rows that have sources, none of which could be judged.
+
+    A parameter or buffer counts where there is no other source: that a norm's weight agrees says nothing of what passed
+    through the norm.
+    """
+    lasting = table.is_role(Role.PARAMETER, Role.BUFFER)
+    known = np.zeros((2, len(table)), dtype=bool)
+    judged = np.zeros((2, len(table)), dtype=bool)
     if len(edges):
-        known[edges[:, 1]] = True
-        judged[edges[judgeable[edges[:, 0]], 1]] = True
-    return known & ~judged
+        source, target = edges.T
+        passing = np.where(lasting[source] & ~lasting[target], 0, 1)
+        known[passing, target] = True
+        judged[passing[judgeable[source]], target[judgeable[source]]] = True
+    unjudged: NDArray[np.bool_] = np.where(known[1], ~judged[1], known[0] & ~judged[0])
+    return unjudged
 
 
 def spread_taint(seeds: NDArray[np.bool_], healed: NDArray[np.bool_], edges: Edges, count: int) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msprobe.core.verdicts.bounds import local_bounds
+from msprobe.core.verdicts.bounds import local_bounds, widen_by_peers
 from msprobe.core.verdicts.decide import decide
 from msprobe.core.verdicts.errors import measure_errors, relative
 from msprobe.core.verdicts.flow import build_flow
@@ -41,5 +41,7 @@ def judge(
         hubs = find_hubs(table) if decisions.flagged.any() else None
         if hubs is not None:
             flow = replace(flow, shared=hubs.edges, hubs=hubs.count)
+            rounding = np.where(decisions.flagged | decisions.tainted, np.nan, errors.difference)
+            bounds = widen_by_peers(table, rounding, flow, bounds, constants)
             decisions = decide(table, errors, bounds, flow, constants)
         return Judged(table, errors, relative(errors, table), bounds, flow, decisions, constants)

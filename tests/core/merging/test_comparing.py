@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -127,6 +128,14 @@ def test_replicas_are_checked_where_both_meshes_are_one_too(tmp_path):
     assert comparison.summary.verdict == "clean"  # both sides are wrong alike
 
 
+def test_replicas_that_differ_in_bits_alone_are_told_with_rank_and_place(one, tmp_path):
+    fault = Fault("b", Role.PARAMETER, lambda v: np.nextafter(v, np.float32(9)), {"dp": 1})
+    findings = compare_runs(write(tmp_path / "many", {"dp": 2}, fault), one).summary.findings
+    (told,) = [finding.text for finding in findings if finding.kind == "replica"]
+    assert told.startswith("1 of ")
+    assert told.endswith("(ranks 1), first at the forward parameter weight of b, step 0.")
+
+
 def test_shards_in_the_wrong_order_are_a_wrong_parameter(one, tmp_path):
     sizes = {"tp": 2}
 
@@ -215,7 +224,7 @@ def test_a_missing_rank_does_not_keep_the_others_from_being_compared_one_by_one(
 def test_merging_without_a_mesh_says_what_to_do(one, tmp_path):
     sizes = {"dp": 2}
     many = write_ranks(tmp_path / "many", sizes, lambda place: cut(sizes, place), mesh={}, edges=EDGES)
-    with pytest.raises(LayoutError, match="--tp 2 --dp 4"):
+    with pytest.raises(LayoutError, match="--dp 2 or --tp 2, or record again"):
         compare_runs(many, one, merge=True)
     findings = compare_runs(many, one).summary.findings
     assert any("To compare it as a whole, say so" in finding.text for finding in findings)
@@ -241,3 +250,28 @@ def test_floors_are_measured_on_merged_runs_too(one, tmp_path):
     judged = compare_runs(candidate, one, golden=golden)
     assert judged.summary.verdict == "introduced"
     assert "golden" in set(judged.pairs["bound_source"])
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(2e-7, "normal"), (1e-2, "inherited")])
+def test_a_sum_that_cancels_is_explained_by_the_rounding_of_other_ranks(error, verdict, tmp_path):
+    """Rank 0's own gradient has the same bits and is small, the sum differs by what rank 1's own does."""
+    mesh = {"dp": 4}
+    large = 1e4 * np.ones((8, 6), dtype=np.float32)
+
+    def look(error, place):
+        for seen in cut(mesh, place):
+            if seen.node == "a" and seen.role is Role.GRADIENT:
+                faulty = large * np.float32(error)
+                change = (0 * large, large + faulty, -large, 0 * large)[place["dp"]]
+                change = change if seen.direction is BACKWARD else faulty
+                seen = seen.with_values((seen.values + change).astype(np.float32))
+            yield seen
+
+    sides = [
+        write_ranks(tmp_path / name, mesh, partial(look, size), what=NO_TENSORS, edges=EDGES)
+        for name, size in (("candidate", error), ("reference", 0.0))
+    ]
+    pairs = compare_runs(*sides).pairs
+    rows = (pairs["direction"] == UPDATE.value) & (pairs["candidate_node"] == "a") & (pairs["rank"] == 0)
+    assert pairs["error"][rows][0] > 1e-5
+    assert set(pairs["verdict"][rows]) == {verdict}
