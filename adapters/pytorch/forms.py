@@ -93,6 +93,8 @@ def _plain_kind(tensor: torch.Tensor) -> str:
         return "meta"
     if tensor.is_nested:
         return "nested"
+    if tensor._is_zerotensor():
+        return "zerotensor"  # of forward-mode derivatives: zeros that have no memory
     if tensor.dtype not in NAMES:
         return "quantized" if tensor.is_quantized else "packed"
     if not tensor.untyped_storage().nbytes() and tensor.numel():

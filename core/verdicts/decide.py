@@ -49,7 +49,7 @@ def decide(table: PairTable, errors: Errors, bounds: Bounds, flow: Flow, constan
         healed = judgeable & ~errors.nonfinite & (errors.difference <= bounds.local)
     flips = _undecidable_flips(table, differs, judgeable, edges)
     blind = _without_judged_source(table, judgeable, edges) | _of_optimizer(table, flow) | _late(flow)
-    blind = (blind | _changed_unseen(table, flow)) & flagged
+    blind = (blind | _changed_unseen(table, flow) | _of_another_size(table, judgeable, edges)) & flagged
     flagged &= ~blind & ~flips
     tainted = spread_taint(flagged | flips, healed & ~flagged, edges, len(table))
     with np.errstate(invalid="ignore"):
@@ -125,6 +125,19 @@ def _without_judged_source(table: PairTable, judgeable: NDArray[np.bool_], edges
         judged[passing[judgeable[source]], target[judgeable[source]]] = True
     unjudged: NDArray[np.bool_] = np.where(known[1], ~judged[1], known[0] & ~judged[0])
     return unjudged
+
+
+def _of_another_size(table: PairTable, judgeable: NDArray[np.bool_], edges: Edges) -> NDArray[np.bool_]:
+    """Finds rows computed from an activation of another number of elements than on the other side, as of another batch.
+
+    That source cannot be judged, and certainly is not the same; the sources beside it do not make up for it.
+    """
+    odd = table.matched & ~judgeable & table.is_role(Role.INPUT, Role.OUTPUT)
+    odd &= table.candidate.elements != table.reference.elements
+    found = np.zeros(len(table), dtype=bool)
+    if len(edges):
+        found[edges[odd[edges[:, 0]], 1]] = True
+    return found
 
 
 def spread_taint(seeds: NDArray[np.bool_], healed: NDArray[np.bool_], edges: Edges, count: int) -> NDArray[np.bool_]:

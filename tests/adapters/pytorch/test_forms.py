@@ -122,6 +122,12 @@ def test_inside_vmap_there_are_no_values_and_inside_grad_there_are():
     assert kinds == ["functorch", "dense"]
 
 
+def test_zeros_of_forward_mode_have_no_memory_to_measure():
+    zeros = torch._efficientzerotensor((3, 4))
+    assert describe(zeros) == Form("fp32", (3, 4), "zerotensor")
+    assert values_of(zeros) is None
+
+
 def test_a_gradient_tracked_value_inside_grad_is_measured():
     reducer = TorchReducer()
 

@@ -263,3 +263,13 @@ def test_the_bound_of_a_row_is_the_one_it_was_held_to(record: Record) -> None:
     assert (pairs["error"][judged] <= pairs["bound"][judged]).all()
     beyond = np.isin(pairs["verdict"], ("introduced", "suspect"))
     assert (pairs["error"][beyond] > pairs["bound"][beyond]).all()
+
+
+def test_another_batch_blames_nobody(record: Record) -> None:
+    smaller = record("smaller", edit_at("forward input ", lambda batch: batch[: len(batch) // 2]), steps=3)
+    comparison = compare_runs(smaller, record("reference", steps=3))
+    summary = comparison.summary
+    assert (summary.verdict, summary.exit_code, summary.sources) == ("inconclusive", 3, ())
+    table = comparison.to_arrow()
+    good = table.take(comparison.rows("normal")).select(["role", "step"]).to_pylist()
+    assert {tuple(row.values()) for row in good} == {("parameter", 0)}, "nothing after the first update is known"
