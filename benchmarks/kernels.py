@@ -81,7 +81,8 @@ def rows(budget: float) -> Iterator[tuple[str, ...]]:
             cells = [dtype, f"{size:,}", f"{read * 1e6:,.1f}"]
             for what in ASKED.values():
                 seconds = best_seconds(lambda v, w=what: one_pass(v, w), tensors, budget)
-                cells.append(f"{seconds * 1e6:,.1f} ({seconds / read:.1f})")
+                ratio = f"{seconds / read:.1f}" if read > 0 else "?"  # the clock may be too coarse for a small read
+            cells.append(f"{seconds * 1e6:,.1f} ({ratio})")
             yield tuple(cells)
 
 

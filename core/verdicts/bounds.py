@@ -314,6 +314,10 @@ def _bound_updates(table: PairTable, errors: Errors, flow: Flow, bounds: Bounds,
     noise = np.zeros(len(table))
     np.maximum.at(noise, target[~before], np.nan_to_num(relative[source[~before]], posinf=1.0))
     share = np.minimum(constants.update_gain * np.sqrt(np.maximum(noise, roundoff)), constants.largest_update)
+    # A part of a vector (the keys' third of a fused bias) may have a gradient of rounding alone, of which Adam makes
+    # steps of full size in either direction; the gradient's norm does not show that. Matrices show a wrong optimizer.
+    vector = np.maximum(table.reference.dimensions, table.candidate.dimensions) <= 1
+    share = np.where(vector & (noise > 0), constants.largest_update, share)
     bounds.total[updated] = (bounds.local + constants.leaf_gain * allowed + share * moved)[updated]
     bounds.source[updated] = "optimizer"
 
