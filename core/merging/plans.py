@@ -104,7 +104,26 @@ def _refusal(members: Sequence[Member]) -> str:
 
 
 def _resolve_by_shape(members: Sequence[Member], placed: Placed, context: Context) -> tuple[Placed, bool]:
-    """Settles axes by the shape of the other side's whole tensor: a fact of shapes, where just one reading fits.
+    """Settles axes that are unknown, or of which only the mesh was told, by the shape of the other side's whole."""
+    if not placed.unknown:
+        for axis in _supposed(members[0], placed):
+            settled, ordered = _settle(members, replace(placed, unknown=(axis,)), context)
+            if not ordered:
+                return settled, ordered
+    return _settle(members, placed, context)
+
+
+def _supposed(member: Member, placed: Placed) -> list[str]:
+    """Gives the axes that are taken to replicate since nothing was recorded of the tensor: a supposition, no fact."""
+    if member.layout is not None:
+        return []
+    said = {rule.axis for rule in member.rules} | {axis for axis, _ in (*placed.joined, *placed.partial)}
+    known = said | {"pp", "ep", *data_axes(member.mesh)}
+    return [axis for axis, (_, size) in member.mesh.items() if size > 1 and axis not in known]
+
+
+def _settle(members: Sequence[Member], placed: Placed, context: Context) -> tuple[Placed, bool]:
+    """Settles unknown axes by the other side's whole shape: a fact of shapes, where just one reading fits.
 
     Which piece is where in the whole stays unknown then, so only what does not depend on order can be combined.
     """

@@ -66,3 +66,17 @@ def test_an_unknown_parameter_is_resolved_the_same_way(floats, tmp_path):
 
     comparison = compare_runs(write_ranks(tmp_path / "many", {"tp": 2}, look, what=NO_TENSORS), one)
     assert comparison.pairs["verdict"].tolist() == ["normal"]
+
+
+def test_halves_of_which_only_the_mesh_is_known_are_no_replicas(floats, tmp_path):
+    values = floats(3, 8)
+    comparison = compare(tmp_path, values, lambda c: [Seen("a", values[:, 4 * c["tp"] :][:, :4])])
+    assert comparison.pairs["verdict"].tolist() == ["normal"]
+    assert comparison.pairs["candidate_shape"].tolist() == ["3x8"]
+    assert "replica" not in " ".join(finding.text for finding in comparison.summary.findings)
+
+
+def test_wholes_of_which_only_the_mesh_is_known_are_replicas_which_are_checked(floats, tmp_path):
+    values = floats(3, 8)
+    comparison = compare(tmp_path, values, lambda c: [Seen("a", values * np.float32(1 + c["tp"]))])
+    assert comparison.summary.sources[0].ranks == (1,)
