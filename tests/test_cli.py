@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -135,13 +138,23 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert done.stderr == ""
 
 
-def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("msprobe.cli.plugins.run", interrupt)
-    assert main(["plugins"]) == 130
-    assert capsys.readouterr().err == "msprobe: interrupted\n"
+def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
+    """A command that waits for its pipe to be read is interrupted as by Ctrl-C."""
+    pipe = tmp_path / "mapping.yaml"
+    os.mkfifo(pipe)
+    # A shell in the background leaves interrupts ignored to its children; the command must hear them.
+    started = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code = f"{started}from msprobe.cli import main; print('up', flush=True); sys.exit(main(sys.argv[1:]))"
+    words = ["record", "--out", str(tmp_path / "run"), "--config", str(pipe), "--", sys.executable, "-c", "pass"]
+    command = [sys.executable, "-c", code, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        time.sleep(2)  # it opens the pipe, to which nobody writes
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert said == "msprobe: interrupted\n"
 
 
 def test_warnings_of_msprobe_are_one_line_and_others_stay(

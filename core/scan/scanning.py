@@ -103,7 +103,10 @@ def _result(index: TrendIndex, findings: tuple[Finding, ...], notes: tuple[str, 
     share = _measured_share(index)
     if findings:
         return Scan(findings[0].sentence, findings, notes, FOUND, recorded)
-    looked = f"{recorded['records']:,} records, {recorded['ranks']} ranks, {recorded['steps']} steps"
+    counted = [
+        f"{recorded[what]:,} {what[:-1] if recorded[what] == 1 else what}" for what in ("records", "ranks", "steps")
+    ]
+    looked = ", ".join(counted)
     if share < LEAST_MEASURED:
         sentence = f"Too little can be judged: {share:.0%} of {looked} hold statistics. Record with what=statistics."
         return Scan(sentence, findings, notes, TOO_LITTLE, recorded)

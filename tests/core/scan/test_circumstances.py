@@ -98,7 +98,7 @@ def test_the_command_prints_the_sentence_first_and_json_for_programs(start, caps
     write(simulation, 0, range(2))
     path = str(simulation.close().path)
     assert main(["scan", path]) == 0
-    assert capsys.readouterr().out.startswith("Nothing is wrong in what was recorded (12 records, 1 ranks, 2 steps).")
+    assert capsys.readouterr().out.startswith("Nothing is wrong in what was recorded (12 records, 1 rank, 2 steps).")
     assert main(["scan", path, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["exit_code"], found["findings"], found["recorded"]["records"]) == (0, [], 12)
